@@ -1,0 +1,59 @@
+"""Values that every other part shares: topology, cluster, measurements, plan, cost.
+
+Everything here is frozen and pure: no clock, no randomness, no input or output.
+"""
+
+from penstock.model.cluster import Cluster, Node
+from penstock.model.cost import (
+    Cost,
+    LoadWeights,
+    NodeUse,
+    TierCosts,
+    Violation,
+    evaluate,
+    violations,
+)
+from penstock.model.errors import InvalidValue, PenstockError, Refused
+from penstock.model.instances import Flow, InstanceGraph, expand
+from penstock.model.measurements import Measurements, Sample, Utilisation, trimmed_mean
+from penstock.model.migration import Diff, Move, PartitionMove, Step, diff, schedule
+from penstock.model.plan import Keep, Plan, Reason, RoutingTable, Spot
+from penstock.model.topology import Edge, Grouping, Kind, Operator, Topology
+
+__all__ = [
+    "Cluster",
+    "Cost",
+    "Diff",
+    "Edge",
+    "Flow",
+    "Grouping",
+    "InstanceGraph",
+    "InvalidValue",
+    "Keep",
+    "Kind",
+    "LoadWeights",
+    "Measurements",
+    "Move",
+    "Node",
+    "NodeUse",
+    "Operator",
+    "PartitionMove",
+    "PenstockError",
+    "Plan",
+    "Reason",
+    "Refused",
+    "RoutingTable",
+    "Sample",
+    "Spot",
+    "Step",
+    "TierCosts",
+    "Topology",
+    "Utilisation",
+    "Violation",
+    "diff",
+    "evaluate",
+    "expand",
+    "schedule",
+    "trimmed_mean",
+    "violations",
+]

@@ -1,0 +1,367 @@
+"""The instance graph: every parallel copy of every operator, and the rates between them.
+
+The rates of one edge have rank one: what leaves an instance, times the share that reaches each
+target. Keeping the two vectors instead of their product makes a graph of tens of thousands of
+instances as cheap as one of hundreds: the traffic between groups of instances is a product of sums,
+and no pair of instances is ever looked at. Only measured rates, which need not have that form, are
+kept as a matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from penstock.model.arrays import FloatArray, IntArray, frozen_floats, frozen_ints, group_sums
+from penstock.model.measurements import Measurements
+from penstock.model.topology import Edge, Grouping, Kind, Operator, Topology
+
+#: Rate of a source instance when neither the topology nor a measurement tells it.
+DERIVED_RATE_PER_S = 1000.0
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """The stream of one edge between instances.
+
+    Parameters
+    ----------
+    edge : Edge
+    first_source, first_target : int
+        Numbers of the first instance of the two operators.
+    out : array
+        Tuples per second that leave each source instance on this edge.
+    share : array
+        Part of them that reaches each target instance; all ones when they are copied to all.
+    matrix : array or None
+        Measured rates; they replace ``out[:, None] * share``.
+    """
+
+    edge: Edge
+    first_source: int
+    first_target: int
+    out: FloatArray
+    share: FloatArray
+    matrix: FloatArray | None = None
+
+    @property
+    def sources(self) -> slice:
+        """Numbers of the source instances."""
+        return slice(self.first_source, self.first_source + len(self.out))
+
+    @property
+    def targets(self) -> slice:
+        """Numbers of the target instances."""
+        return slice(self.first_target, self.first_target + len(self.share))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether tuples stay in the sender's process when a target is there."""
+        return self.edge.grouping is Grouping.LOCAL_OR_SHUFFLE
+
+    @property
+    def total(self) -> float:
+        """Tuples per second received over this edge."""
+        if self.matrix is not None:
+            return float(self.matrix.sum())
+        return float(self.out.sum() * self.share.sum())
+
+    @property
+    def received(self) -> FloatArray:
+        """Tuples per second that reach each target instance."""
+        if self.matrix is not None:
+            return np.asarray(self.matrix.sum(axis=0), dtype=np.float64)
+        return np.asarray(self.out.sum() * self.share, dtype=np.float64)
+
+    @property
+    def pairs(self) -> FloatArray:
+        """Rates between all pairs of instances, sources in rows."""
+        return self.matrix if self.matrix is not None else np.outer(self.out, self.share)
+
+    def between(self, groups: IntArray, count: int) -> FloatArray:
+        """Tuples per second from each group of instances (rows) to each other group."""
+        source, target = groups[self.sources], groups[self.targets]
+        if self.matrix is not None:
+            cells = (source[:, None] * count + target[None, :]).ravel()
+            sums = group_sums(cells, self.matrix.ravel(), count * count)
+            return np.asarray(sums.reshape(count, count), dtype=np.float64)
+        return np.outer(
+            group_sums(source, self.out, count),
+            group_sums(target, self.share, count),
+        )
+
+    def internal(self, groups: IntArray, count: int) -> FloatArray:
+        """Tuples per second that stay inside each group."""
+        source, target = groups[self.sources], groups[self.targets]
+        if self.matrix is not None:
+            rows, columns = np.nonzero(source[:, None] == target[None, :])
+            weights = self.matrix[rows, columns]
+            return group_sums(source[rows], weights, count)
+        sent = group_sums(source, self.out, count)
+        return np.asarray(sent * group_sums(target, self.share, count))
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceGraph:
+    """All instances of a topology with their rates and demands.
+
+    Instances are numbered through: operators in the topology's order, each one's instances in
+    theirs.
+
+    Parameters
+    ----------
+    topology : Topology
+    flows : tuple of Flow
+    rate_in : array
+        Tuples per second that each instance processes; for a source, emits.
+    cpu_cores, mem_mb, io_mb_s, state_mb : array
+        Demand of each instance.
+    """
+
+    topology: Topology
+    flows: tuple[Flow, ...]
+    rate_in: FloatArray
+    cpu_cores: FloatArray
+    mem_mb: FloatArray
+    io_mb_s: FloatArray
+    state_mb: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.rate_in)
+
+    @cached_property
+    def first(self) -> IntArray:
+        """Number of each operator's first instance, and the number of instances at the end."""
+        return frozen_ints(
+            np.concatenate(([0], np.cumsum(list(self.topology.parallelism.values()))))
+        )
+
+    @cached_property
+    def operator_of(self) -> IntArray:
+        """Position of each instance's operator."""
+        counts = list(self.topology.parallelism.values())
+        return frozen_ints(np.repeat(np.arange(len(counts)), counts))
+
+    def span(self, operator: str) -> slice:
+        """Numbers of an operator's instances."""
+        i = self.topology.index[operator]
+        return slice(int(self.first[i]), int(self.first[i + 1]))
+
+    def label(self, instance: int) -> str:
+        """Name of an instance, as in ``count[2]``."""
+        i = int(self.operator_of[instance])
+        return f"{self.topology.operators[i].name}[{instance - int(self.first[i])}]"
+
+    @property
+    def total_rate(self) -> float:
+        """Tuples per second over all edges."""
+        return float(sum(flow.total for flow in self.flows))
+
+    def between(self, groups: IntArray, count: int) -> FloatArray:
+        """Tuples per second from each group (rows) to each other group of instances."""
+        traffic = np.zeros((count, count))
+        for flow in self.flows:
+            traffic += flow.between(groups, count)
+        return traffic
+
+    def internal(self, groups: IntArray, count: int) -> FloatArray:
+        """Tuples per second that stay inside each group."""
+        inside = np.zeros(count)
+        for flow in self.flows:
+            inside += flow.internal(groups, count)
+        return inside
+
+    def cut(self, groups: IntArray, count: int) -> float:
+        """Tuples per second between different groups."""
+        return max(0.0, self.total_rate - float(self.internal(groups, count).sum()))
+
+    def affinity(self, groups: IntArray, count: int) -> FloatArray:
+        """Tuples per second, both ways, between each instance (row) and each group.
+
+        An instance's own loop, if it has one, is left out: it moves along.
+        """
+        table = np.zeros((len(self), count))
+        for flow in self.flows:
+            source, target = groups[flow.sources], groups[flow.targets]
+            if flow.matrix is not None:
+                table[flow.sources] += flow.matrix @ _one_hot(target, count)
+                table[flow.targets] += flow.matrix.T @ _one_hot(source, count)
+            else:
+                table[flow.sources] += np.outer(flow.out, group_sums(target, flow.share, count))
+                table[flow.targets] += np.outer(flow.share, group_sums(source, flow.out, count))
+            if flow.first_source == flow.first_target:
+                own = 2.0 * np.diagonal(flow.pairs)
+                table[np.arange(flow.sources.start, flow.sources.stop), source] -= own
+        return table
+
+    def rates(self) -> sp.csr_array:
+        """`Tr` as a sparse matrix, senders in rows; every pair is written out."""
+        rows: list[IntArray] = []
+        columns: list[IntArray] = []
+        values: list[FloatArray] = []
+        for flow in self.flows:
+            pairs = flow.pairs
+            row, column = np.nonzero(pairs)
+            rows.append(row + flow.first_source)
+            columns.append(column + flow.first_target)
+            values.append(pairs[row, column])
+        n = len(self)
+        if not rows:
+            return sp.csr_array((n, n))
+        coordinates = (np.concatenate(rows), np.concatenate(columns))
+        return sp.csr_array(sp.coo_array((np.concatenate(values), coordinates), shape=(n, n)))
+
+    def adjacency(self) -> sp.csr_array:
+        """Undirected weights: the rates of both directions added, without loops."""
+        directed = self.rates()
+        both = sp.csr_array(directed + directed.T)
+        both.setdiag(0.0)
+        both.eliminate_zeros()
+        return both
+
+    @cached_property
+    def classes(self) -> IntArray:
+        """Number of each instance's class; instances of one class are interchangeable.
+
+        Two instances of an operator are interchangeable when they have the same demands and the
+        same place in every flow. Measured flows make each of their instances its own class.
+        """
+        marks = [self.operator_of.astype(np.float64), self.cpu_cores, self.mem_mb, self.io_mb_s]
+        for flow in self.flows:
+            sent, got = np.zeros(len(self)), np.zeros(len(self))
+            sent[flow.sources] = flow.out
+            got[flow.targets] = flow.share
+            marks += [sent, got]
+            if flow.matrix is not None:
+                own = np.zeros(len(self))
+                own[flow.sources] = np.arange(1, len(flow.out) + 1)
+                own[flow.targets] = np.arange(1, len(flow.share) + 1)
+                marks.append(own)
+        _, number = np.unique(np.stack(marks, axis=1), axis=0, return_inverse=True)
+        return frozen_ints(number.ravel())
+
+
+def expand(topology: Topology, measurements: Measurements | None = None) -> InstanceGraph:
+    """Expand a topology to its instances.
+
+    Rates follow from the source rates, selectivities and groupings; what was measured replaces what
+    was derived. A source whose rate nobody knows emits `DERIVED_RATE_PER_S` per instance. An edge
+    that closes a cycle carries its sender's output but does not feed it back into the rates, which
+    would not settle for a selectivity of 1.
+
+    Examples
+    --------
+    >>> pair = Topology(
+    ...     "pair", (Operator("a", Kind.SOURCE, 2, rate_per_s=100), Operator("b", parallelism=4)),
+    ...     (Edge("a", "b"),))
+    >>> expand(pair).rates().toarray()[0]
+    array([ 0. ,  0. , 12.5, 12.5, 12.5, 12.5])
+    """
+    measured = measurements or Measurements()
+    counts = np.array(list(topology.parallelism.values()), dtype=np.int64)
+    first = np.concatenate(([0], np.cumsum(counts)))
+    incoming = [np.zeros(int(count)) for count in counts]
+    for operator in topology.sources:
+        i = topology.index[operator.name]
+        per_instance = measured.tuples_per_s.get(operator.name)
+        if per_instance is not None and len(per_instance) == operator.parallelism:
+            incoming[i] += per_instance
+            continue
+        rate = measured.source_rates.get(operator.name, operator.rate_per_s)
+        if rate is None:
+            rate = DERIVED_RATE_PER_S * operator.parallelism
+        incoming[i] += rate / operator.parallelism
+
+    closing = {id(edge) for edge in topology.feedback}
+    leaving: dict[str, list[Edge]] = {operator.name: [] for operator in topology.operators}
+    for edge in topology.edges:
+        leaving[edge.source].append(edge)
+    known = _measured_matrices(topology, measured)
+    flows: dict[int, Flow] = {}
+    for name in topology.order:
+        i = topology.index[name]
+        operator = topology.operators[i]
+        emitted = incoming[i] * (1.0 if operator.kind is Kind.SOURCE else operator.selectivity)
+        for edge in leaving[name]:
+            j = topology.index[edge.target]
+            flow = Flow(
+                edge=edge,
+                first_source=int(first[i]),
+                first_target=int(first[j]),
+                out=frozen_floats(emitted),
+                share=frozen_floats(_shares(edge, int(counts[j]))),
+                matrix=known.get(id(edge)),
+            )
+            flows[id(edge)] = flow
+            if id(edge) not in closing:
+                incoming[j] = incoming[j] + flow.received
+
+    rate_in = np.concatenate(incoming)
+    return InstanceGraph(
+        topology=topology,
+        flows=tuple(flows[id(edge)] for edge in topology.edges),
+        rate_in=frozen_floats(rate_in),
+        cpu_cores=frozen_floats(_cpu(topology, rate_in, first, measured)),
+        mem_mb=_per_instance(topology, lambda o: o.mem_mb + o.state_mb / o.parallelism),
+        io_mb_s=frozen_floats(
+            _per_instance(topology, lambda o: o.io_bytes_per_tuple) * rate_in / 1e6
+        ),
+        state_mb=_per_instance(topology, lambda o: o.state_mb / o.parallelism),
+    )
+
+
+def _one_hot(groups: IntArray, count: int) -> FloatArray:
+    table = np.zeros((len(groups), count))
+    table[np.arange(len(groups)), groups] = 1.0
+    return table
+
+
+def _per_instance(topology: Topology, value: Callable[[Operator], float]) -> FloatArray:
+    counts = list(topology.parallelism.values())
+    return frozen_floats(np.repeat([float(value(o)) for o in topology.operators], counts))
+
+
+def _cpu(
+    topology: Topology, rate_in: FloatArray, first: IntArray, measured: Measurements
+) -> FloatArray:
+    cores = _per_instance(topology, lambda o: o.cpu_pct) / 100.0
+    cores = cores + _per_instance(topology, lambda o: o.cpu_us_per_tuple) * rate_in * 1e-6
+    for i, operator in enumerate(topology.operators):
+        seen = measured.cpu_cores.get(operator.name)
+        if seen is not None and len(seen) == operator.parallelism:
+            cores[first[i] : first[i + 1]] = seen
+    return np.asarray(cores, dtype=np.float64)
+
+
+def _shares(edge: Edge, count: int) -> FloatArray:
+    if edge.grouping is Grouping.ALL:
+        return np.ones(count)
+    if edge.grouping is Grouping.GLOBAL:
+        share = np.zeros(count)
+        share[0] = 1.0
+        return share
+    if edge.shares is not None:
+        return np.asarray(edge.shares, dtype=np.float64)
+    return np.full(count, 1.0 / count)
+
+
+def _measured_matrices(topology: Topology, measured: Measurements) -> Mapping[int, FloatArray]:
+    """Measured rates by edge; of several edges between two operators the first has them all."""
+    known: dict[int, FloatArray] = {}
+    seen: set[tuple[str, str]] = set()
+    for edge in topology.edges:
+        key = (edge.source, edge.target)
+        rates = measured.rates.get(key)
+        if rates is None:
+            continue
+        shape = (topology[edge.source].parallelism, topology[edge.target].parallelism)
+        if rates.shape != shape:
+            # Measured before a change of parallelism: it says nothing about these instances.
+            continue
+        known[id(edge)] = rates if key not in seen else frozen_floats(np.zeros(shape))
+        seen.add(key)
+    return known

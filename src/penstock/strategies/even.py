@@ -1,0 +1,41 @@
+"""Storm's default: instances dealt out over the slots in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from penstock.model import Plan, Reason
+from penstock.strategies.api import Request, make_plan, register
+from penstock.strategies.parameters import Checked
+
+
+@register
+@dataclass(frozen=True)
+class Even(Checked):
+    """Deal instances round robin over all worker slots, nodes in turn.
+
+    Apache Storm's `EvenScheduler`: slots are sorted so that the first slot of every node comes
+    before the second of any, and executors are dealt to them in order. It sees neither load nor
+    traffic.
+    """
+
+    name: ClassVar[str] = "even"
+    summary: ClassVar[str] = "round robin over all slots, blind to load and traffic"
+    origin: ClassVar[str] = "Apache Storm, EvenScheduler"
+
+    def plan(self, request: Request) -> Plan:
+        """Deal the instances out."""
+        cluster = request.cluster
+        node = np.repeat(np.arange(len(cluster)), cluster.processes)
+        process = np.arange(len(node)) - cluster.first_process[node]
+        turn = np.lexsort((node, process))
+        dealt = turn[np.arange(len(request.graph)) % len(turn)]
+        reason = Reason(
+            f"{len(request.graph)} instances dealt in turn over {len(turn)} processes "
+            f"of {len(cluster)} nodes",
+            {"instances": len(request.graph), "processes": len(turn), "nodes": len(cluster)},
+        )
+        return make_plan(request, self.name, node[dealt], process[dealt], [reason])

@@ -1,0 +1,88 @@
+"""Instances of a node into its processes: the pairs that talk most share one (Ra Alg. 3)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.model import Cluster, InstanceGraph
+from penstock.model.arrays import IntArray
+
+
+def fill_in_order(cluster: Cluster, node_of: IntArray) -> IntArray:
+    """Fill each node's processes one after the other, in the order of the instances.
+
+    What does not fit into the slots of a node is dealt over its processes in turn.
+
+    Examples
+    --------
+    >>> fill_in_order(Cluster.of(1, processes=2, slots=2), np.zeros(3, dtype=np.int64))
+    array([0, 0, 1])
+    """
+    order = np.argsort(node_of, kind="stable")
+    held = np.bincount(node_of, minlength=len(cluster))
+    rank = np.empty(len(node_of), dtype=np.int64)
+    rank[order] = np.arange(len(node_of)) - np.repeat(np.cumsum(held) - held, held)
+    slots, processes = cluster.slots[node_of], cluster.processes[node_of]
+    return np.where(rank < slots * processes, rank // slots, rank % processes)
+
+
+def gather_pairs(graph: InstanceGraph, cluster: Cluster, node_of: IntArray) -> IntArray:
+    """Put instances of a node that exchange the most tuples into the same process.
+
+    Grows one process at a time: from the instance with the most traffic inside the node that has
+    no process yet, always adding the one that talks most to what is already in the process, until
+    its slots are full. A node with one process needs no thought.
+    """
+    process_of = np.zeros(len(node_of), dtype=np.int64)
+    for node in np.unique(node_of[cluster.processes[node_of] > 1]):
+        members = np.flatnonzero(node_of == node)
+        spec = cluster.nodes[int(node)]
+        if len(members) > spec.slots * spec.processes:
+            process_of[members] = np.arange(len(members)) % spec.processes
+            continue
+        traffic = _within(graph, members)
+        process_of[members] = _grow(traffic, spec.slots)
+    return process_of
+
+
+def _within(
+    graph: InstanceGraph, members: IntArray
+) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Undirected rates between the given instances."""
+    local = np.full(len(graph), -1, dtype=np.int64)
+    local[members] = np.arange(len(members))
+    traffic = np.zeros((len(members), len(members)))
+    for flow in graph.flows:
+        source = np.flatnonzero(local[flow.sources] >= 0)
+        target = np.flatnonzero(local[flow.targets] >= 0)
+        if not len(source) or not len(target):
+            continue
+        if flow.matrix is not None:
+            rates = flow.matrix[np.ix_(source, target)]
+        else:
+            rates = np.outer(flow.out[source], flow.share[target])
+        rows, columns = local[flow.sources][source], local[flow.targets][target]
+        traffic[np.ix_(rows, columns)] += rates
+        traffic[np.ix_(columns, rows)] += rates.T
+    np.fill_diagonal(traffic, 0.0)
+    return traffic
+
+
+def _grow(traffic: np.ndarray[tuple[int, int], np.dtype[np.float64]], slots: int) -> IntArray:
+    count = len(traffic)
+    process = np.full(count, -1, dtype=np.int64)
+    current = 0
+    while (process < 0).any():
+        free = process < 0
+        pull = traffic[:, free].sum(axis=1)
+        for _ in range(slots):
+            open_ = np.flatnonzero(process < 0)
+            if not len(open_):
+                break
+            chosen = open_[int(np.argmax(pull[open_]))]
+            if process[chosen] < 0 and not (process == current).any():
+                pull = np.zeros(count)
+            process[chosen] = current
+            pull = pull + traffic[chosen]
+        current += 1
+    return process
