@@ -43,6 +43,9 @@ class Request:
         Time of the request, in seconds from any fixed start.
     rng : numpy.random.Generator
         The only source of randomness. Equal seeds give equal plans.
+    recent : tuple of Measurements
+        Windows before `measurements`, the latest last, for strategies that wait until something has
+        lasted.
     exact_nodes : bool
         Use every node, and balance them no worse than `metis` would, so that cuts can be compared.
     """
@@ -53,6 +56,7 @@ class Request:
     running: Plan | None = None
     now_s: float = 0.0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    recent: tuple[Measurements, ...] = ()
     exact_nodes: bool = False
 
     @cached_property

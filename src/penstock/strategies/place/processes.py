@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.arrays import IntArray
+from penstock.model.arrays import FloatArray, IntArray, group_sums
+from penstock.strategies.place.spread import rates_of
 
 
 def fill_in_order(cluster: Cluster, node_of: IntArray) -> IntArray:
@@ -45,9 +46,39 @@ def gather_pairs(graph: InstanceGraph, cluster: Cluster, node_of: IntArray) -> I
     return process_of
 
 
-def _within(
-    graph: InstanceGraph, members: IntArray
-) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def stay_in_place(
+    graph: InstanceGraph,
+    cluster: Cluster,
+    node_of: IntArray,
+    current: IntArray,
+    current_process: IntArray,
+) -> IntArray:
+    """Leave instances that stay on their node in their process, and let newcomers join one.
+
+    A newcomer joins the process with a free slot that it talks to most; of equals, the emptiest.
+    Changing the process is a move too, with state and all, and saves the least of all moves.
+    """
+    process_of = np.where(node_of == current, current_process, -1)
+    first = cluster.first_process
+    held = np.zeros(int(cluster.processes.sum()), dtype=np.int64)
+    stayers = np.flatnonzero(process_of >= 0)
+    np.add.at(held, first[node_of[stayers]] + process_of[stayers], 1)
+    for instance in np.flatnonzero(process_of < 0).tolist():
+        node = cluster.nodes[int(node_of[instance])]
+        if node.processes == 1:
+            process_of[instance] = 0
+            continue
+        start = int(first[node_of[instance]])
+        mates = np.flatnonzero((node_of == node_of[instance]) & (process_of >= 0))
+        pull = group_sums(process_of[mates], rates_of(graph, instance)[mates], node.processes)
+        taken = held[start : start + node.processes]
+        chosen = int(np.lexsort((taken, -pull, taken >= node.slots))[0])
+        process_of[instance] = chosen
+        held[start + chosen] += 1
+    return process_of
+
+
+def _within(graph: InstanceGraph, members: IntArray) -> FloatArray:
     """Undirected rates between the given instances."""
     local = np.full(len(graph), -1, dtype=np.int64)
     local[members] = np.arange(len(members))
@@ -68,7 +99,7 @@ def _within(
     return traffic
 
 
-def _grow(traffic: np.ndarray[tuple[int, int], np.dtype[np.float64]], slots: int) -> IntArray:
+def _grow(traffic: FloatArray, slots: int) -> IntArray:
     count = len(traffic)
     process = np.full(count, -1, dtype=np.int64)
     current = 0

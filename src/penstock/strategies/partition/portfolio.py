@@ -1,0 +1,107 @@
+"""The best of several cheap starts, refined, shaken and refined again.
+
+Iterated local search (Lourenço, Martin, Stützle, Handbook of Metaheuristics, 2003): throw a few
+instances somewhere else, refine, keep what is better. The effort is counted in moves, so that equal
+seeds give equal plans on any machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.model import Cluster, InstanceGraph
+from penstock.model.arrays import IntArray
+from penstock.strategies.loads import CHEAP_PAIRS, capacity_shares, dominant, pairs_of
+from penstock.strategies.partition.class_state import ClassState
+from penstock.strategies.partition.growing import Growing
+from penstock.strategies.partition.metis import Metis
+from penstock.strategies.partition.refine import improve
+from penstock.strategies.place.longest_first import longest_first
+from penstock.strategies.place.spread import use_all
+
+#: Seconds that a move takes, about: a part of its own and one for each cell of the table.
+MOVE_S, CELL_S = 8e-5, 1.2e-8
+
+
+def best_placement(
+    graph: InstanceGraph,
+    cluster: Cluster,
+    limit: float,
+    rng: np.random.Generator,
+    *,
+    effort_s: float,
+    keep_all: bool = False,
+    start: IntArray | None = None,
+) -> IntArray:
+    """Search for the placement that crosses nodes least and keeps every limit.
+
+    Parameters
+    ----------
+    graph : InstanceGraph
+    cluster : Cluster
+    limit : float
+        Largest use of any resource of a node, as a fraction.
+    rng : numpy.random.Generator
+    effort_s : float
+        Seconds that the search may take on an ordinary core, turned into a number of moves.
+    keep_all : bool
+        Use every node.
+    start : array of int, optional
+        A placement to start from besides the others.
+    """
+    if len(cluster) == 1:
+        return np.zeros(len(graph), dtype=np.int64)
+    starts = [longest_first(graph, cluster), *_partitions(graph, cluster, rng)]
+    if start is not None:
+        starts.append(start)
+    if keep_all:
+        starts = [use_all(graph, cluster, placement) for placement in starts]
+    state = ClassState(graph, cluster, starts[0], limit)
+    moves = effort_s / (MOVE_S + CELL_S * state.classes * state.nodes)
+    best: tuple[float, float, IntArray] | None = None
+    for placement in starts:
+        state.stand(placement)
+        improve(state, keep_all=keep_all)
+        found = (state.excess(), -state.internal, state.counts.copy())
+        if best is None or found[:2] < best[:2]:
+            best = found
+    assert best is not None
+    state.set_counts(best[2])
+    _shake(state, rng, int(moves), keep_all)
+    return state.node_of(starts[0] if start is None else start)
+
+
+def _partitions(graph: InstanceGraph, cluster: Cluster, rng: np.random.Generator) -> list[IntArray]:
+    """Partition over the nodes that have a share of the load to take."""
+    weights, shares = dominant(graph, cluster), capacity_shares(graph, cluster)
+    usable = np.flatnonzero(shares > 0)
+    share = shares[usable] / shares[usable].sum()
+    found = [usable[Growing().partition(graph, weights, share, rng)]]
+    if pairs_of(graph) <= CHEAP_PAIRS:
+        # A seed of its own, so that this is the partition that `exact_limit` was measured on.
+        found.append(usable[Metis().partition(graph, weights, share, np.random.default_rng(0))])
+    return found
+
+
+def _shake(state: ClassState, rng: np.random.Generator, moves: int, keep_all: bool) -> None:
+    """Spend the remaining moves on throwing a few instances about and refining again."""
+    best = (state.excess(), -state.internal, state.counts.copy())
+    total = int(state.counts.sum())
+    most = int(np.clip(total // 15, 2, 20))
+    until = state.moves + moves
+    while state.moves < until:
+        for _ in range(int(rng.integers(2, most + 1))):
+            cells = np.flatnonzero(state.counts)
+            what, origin = divmod(int(cells[rng.integers(len(cells))]), state.nodes)
+            target = int(rng.integers(state.nodes))
+            if target != origin and not (keep_all and state.counts[:, origin].sum() <= 1):
+                state.move(what, origin, target)
+        improve(state, passes=3, keep_all=keep_all)
+        # A refinement that finds nothing still costs about as much as it looks at.
+        state.moves += 10
+        found = (state.excess(), -state.internal, state.counts.copy())
+        if found[:2] < best[:2]:
+            best = found
+        else:
+            state.set_counts(best[2])
+    state.set_counts(best[2])

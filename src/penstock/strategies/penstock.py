@@ -1,0 +1,135 @@
+"""Penstock's own strategy, the default: few nodes, little traffic, few moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from penstock.model import Keep, Plan, Reason
+from penstock.model.arrays import IntArray
+from penstock.strategies.api import Request, register
+from penstock.strategies.loads import exact_limit
+from penstock.strategies.parameters import Checked, param
+from penstock.strategies.partition.portfolio import best_placement
+from penstock.strategies.partition.refine import refine
+from penstock.strategies.place import Placed
+from penstock.strategies.place.processes import gather_pairs
+from penstock.strategies.place.relabel import bounded, carry_over, relabel
+from penstock.strategies.replan import finish
+from penstock.strategies.scale.head_room import fewest_nodes, load_limit, sub_cluster
+from penstock.strategies.trigger.head_room import HeadRoom
+
+
+@register
+@dataclass(frozen=True)
+class Penstock(Checked):
+    """Fewest nodes with head-room, least traffic between them, as few moves as that takes.
+
+    The first plan takes the fewest nodes that leave room for the measured swing of the rate
+    (`scale.head_room`), and searches for the placement on them that crosses nodes least
+    (`partition.portfolio`); inside a node the instances that talk most share a process. A new plan
+    is made on overload, on spare nodes or on a clear gain (`trigger.head_room`); it starts from the
+    running one, and begins afresh only where that gains clearly more.
+    """
+
+    name: ClassVar[str] = "penstock"
+    summary: ClassVar[str] = (
+        "fewest nodes with head-room, least traffic, bounded moves; the default"
+    )
+    origin: ClassVar[str] = "Penstock"
+
+    most: float = param(0.8, "Load of a node that a plan may reach.", least=0.05, most=1)
+    overload: float = param(0.98, "Load of a node that calls for a new plan.", least=0.05, most=10)
+    slack: float = param(0.8, "Part of the limit under which nodes are released.", least=0, most=1)
+    gain: float = param(0.15, "Part of the communication cost worth moving for.", least=0, most=1)
+    rounds: int = param(2, "Windows in which a load must show.", least=1, most=100)
+    max_moves: float = param(
+        0.25, "Part of the instances that may move for a gain alone.", least=0, most=1
+    )
+    effort: float = param(0.3, "Search effort an instance.", least=0, most=1000, unit="ms")
+
+    def plan(self, request: Request) -> Plan | Keep:
+        """Plan, or keep the running plan."""
+        if request.running is None:
+            return self._fresh(request)
+        trigger = HeadRoom(self.most, self.overload, self.slack, self.gain, self.rounds)
+        verdict = trigger.check(request)
+        if verdict.fires:
+            return self._again(request, verdict.reasons, bound=None)
+        proposal = self._again(request, (), bound=self.max_moves)
+        if isinstance(proposal, Keep):
+            return Keep((*verdict.reasons, *proposal.reasons))
+        gain = trigger.check(request, proposal)
+        return proposal if gain.fires else Keep((*verdict.reasons, *gain.reasons))
+
+    def _fresh(self, request: Request) -> Plan | Keep:
+        chosen, limit, reason = self._nodes(request, None)
+        node_of = self._search(request, chosen, limit, None)
+        return self._finish(request, node_of, limit, (reason,))
+
+    def _again(self, request: Request, why: tuple[Reason, ...], bound: float | None) -> Plan | Keep:
+        running = request.running
+        assert running is not None
+        graph, cluster = request.graph, request.cluster
+        same = dict(running.parallelism) == dict(graph.topology.parallelism)
+        current = running.node_of_in(cluster) if same else np.full(len(graph), -1, dtype=np.int64)
+        awake = np.unique(current[current >= 0])
+        if bound is None:
+            chosen, limit, reason = self._nodes(request, awake if len(awake) else None)
+        else:
+            chosen, limit = awake, load_limit(request.measurements, self.most)
+            reason = Reason(f"the {len(awake)} nodes in use stay", {"nodes": len(awake)})
+        start = carry_over(graph, cluster, current, chosen)
+        part = sub_cluster(cluster, chosen)
+        near = chosen[refine(graph, part, start, limit, keep_all=request.exact_nodes)]
+        if bound is not None:
+            moves = int(np.ceil(bound * len(graph)))
+            near = bounded(graph, cluster, current, near, limit, moves)
+        else:
+            far = self._search(request, chosen, limit, start)
+            if graph.cut(far, len(cluster)) < graph.cut(near, len(cluster)) * (1 - self.gain):
+                near = relabel(graph, cluster, current, far)
+        return self._finish(request, near, limit, (*why, reason))
+
+    def _nodes(self, request: Request, awake: IntArray | None) -> tuple[IntArray, float, Reason]:
+        """Choose nodes, and the load that they may reach."""
+        everything = np.arange(len(request.cluster))
+        if request.exact_nodes:
+            limit = exact_limit(request)
+            text = f"all {len(everything)} nodes are asked for, none above {limit:.2f}"
+            return everything, limit, Reason(text, {"nodes": len(everything), "limit": limit})
+        limit = load_limit(request.measurements, self.most)
+        for bound in (limit, 1.0):
+            chosen = fewest_nodes(request.graph, request.cluster, bound, awake)
+            if chosen is not None:
+                text = (
+                    f"{len(chosen)} of {len(everything)} nodes hold it with a load of {bound:.2f}"
+                )
+                figures = {"nodes": len(chosen), "limit": bound, "wanted_limit": limit}
+                return chosen, bound, Reason(text, figures)
+        text = f"not even all {len(everything)} nodes hold it"
+        return everything, 1.0, Reason(text, {"nodes": len(everything), "limit": 1.0})
+
+    def _search(
+        self, request: Request, chosen: IntArray, limit: float, start: IntArray | None
+    ) -> IntArray:
+        effort_s = 0.04 + len(request.graph) * self.effort * 1e-3
+        part = sub_cluster(request.cluster, chosen)
+        found = best_placement(
+            request.graph,
+            part,
+            limit,
+            request.rng,
+            effort_s=effort_s,
+            keep_all=request.exact_nodes,
+            start=start,
+        )
+        return chosen[found]
+
+    def _finish(
+        self, request: Request, node_of: IntArray, limit: float, reasons: tuple[Reason, ...]
+    ) -> Plan | Keep:
+        process_of = gather_pairs(request.graph, request.cluster, node_of)
+        return finish(request, self.name, Placed(node_of, process_of, reasons), limit=limit)

@@ -1,0 +1,88 @@
+"""Penstock's trigger: overloaded, roomier than needed, or clearly improvable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from penstock.model import InstanceGraph, Measurements, Plan, Reason, expand
+from penstock.model.arrays import IntArray
+from penstock.strategies.api import Request
+from penstock.strategies.loads import max_load
+from penstock.strategies.parameters import Checked, param
+from penstock.strategies.replan import stands
+from penstock.strategies.scale.head_room import fewest_nodes, load_limit
+from penstock.strategies.trigger import Verdict, register
+
+
+@register
+@dataclass(frozen=True)
+class HeadRoom(Checked):
+    """Fire on overload, on nodes that could be released, or on a proposal that gains clearly.
+
+    The band between `most * slack` and `overload` is where nothing happens: a plan made at the
+    limit `most` stays through a swing of a tenth either way. Overload and spare nodes must show in
+    each of the last `rounds` windows (`Request.recent`), as far as there are that many.
+    """
+
+    name: ClassVar[str] = "head-room"
+    summary: ClassVar[str] = "overload, spare nodes or a clear gain, each for several rounds"
+    origin: ClassVar[str] = "Penstock, after Ra Alg. 2 and Sl's factor xi"
+
+    most: float = param(0.8, "Load of a node that a plan may reach.", least=0.05, most=1)
+    overload: float = param(0.98, "Load of a node that calls for a new plan.", least=0.05, most=10)
+    slack: float = param(0.8, "Part of the limit under which nodes are released.", least=0, most=1)
+    gain: float = param(0.15, "Part of the communication cost worth moving for.", least=0, most=1)
+    rounds: int = param(2, "Windows in which a load must show.", least=1, most=100)
+
+    def check(self, request: Request, proposal: Plan | None = None) -> Verdict:
+        """Compare the running plan's load with the band, and with the proposal if there is one."""
+        running = request.running
+        if running is None:
+            return Verdict(True, (Reason("no plan is running"),))
+        current = running.node_of_in(request.cluster)
+        if not stands(request.cluster, current, running.process_of):
+            return Verdict(True, (Reason("a node of the running plan is gone"),))
+        if set(running.parallelism) != set(request.topology.parallelism):
+            return Verdict(True, (Reason("the topology has changed"),))
+        if proposal is not None and proposal.before is not None:
+            return self._gain(proposal.before.communication_us_per_s, proposal)
+        windows = (*request.recent[-(self.rounds - 1) :], request.measurements)[-self.rounds :]
+        graphs = [_graph(request, running, window) for window in windows]
+        return self._band(request, current, graphs)
+
+    def _band(self, request: Request, current: IntArray, graphs: list[InstanceGraph]) -> Verdict:
+        loads = [max_load(graph, request.cluster, current) for graph in graphs]
+        used = np.unique(current)
+        figures = {"load": loads[-1], "overload": self.overload, "nodes": len(used)}
+        if min(loads) > self.overload:
+            text = (
+                f"the busiest node is at {loads[-1]:.2f} of its capacity, above {self.overload:g}"
+            )
+            return Verdict(True, (Reason(text, figures),))
+        if not request.exact_nodes and max(loads) <= self.most:
+            limit = load_limit(request.measurements, self.most) * self.slack
+            needed = [fewest_nodes(graph, request.cluster, limit, used) for graph in graphs]
+            counts = [len(used) if nodes is None else len(nodes) for nodes in needed]
+            figures["needed"] = max(counts)
+            if max(counts) < len(used):
+                text = (
+                    f"{max(counts)} nodes would do with a load of {limit:.2f}, {len(used)} are used"
+                )
+                return Verdict(True, (Reason(text, figures),))
+        text = f"the busiest node is at {loads[-1]:.2f} and no node can be released"
+        return Verdict(False, (Reason(text, figures),))
+
+    def _gain(self, before: float, proposal: Plan) -> Verdict:
+        after = proposal.after.communication_us_per_s
+        figures = {"cost_before": before, "cost_after": after, "gain": self.gain}
+        fires = before > 0 and after < before * (1 - self.gain)
+        share = 1 - after / before if before > 0 else 0.0
+        text = f"a new plan saves {share:.1%} of the communication, {self.gain:.0%} is asked"
+        return Verdict(fires, (Reason(text, figures),))
+
+
+def _graph(request: Request, running: Plan, window: Measurements | None) -> InstanceGraph:
+    return expand(request.topology.with_parallelism(running.parallelism), window)
