@@ -1,0 +1,437 @@
+"""The body of one task: an instance's part of one micro-batch, from frames to frames.
+
+It knows nothing of Spark: the engine brings the frames here and takes them away, and so does the
+local runner that tests use.
+"""
+
+from __future__ import annotations
+
+import inspect
+import resource
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model import PenstockError
+from penstock.pipeline.deal import deal
+from penstock.pipeline.frames import (
+    DATA,
+    DRIVER,
+    ERROR,
+    SINK,
+    STATS,
+    Frame,
+    decode,
+    encode,
+    encode_json,
+)
+from penstock.pipeline.layout import Layout
+from penstock.pipeline.steps import Step
+from penstock.pipeline.wave import Wave
+from penstock.state.keyed import KeyedTable
+from penstock.state.log import StateLog
+
+#: Rows of a failed batch that an error shows, and rows that may be left out one by one.
+SAMPLE_ROWS = 3
+
+#: Stamps are counted in steps of this many microseconds.
+STAMP_STEP_US = 1000
+
+#: State versions that a worker process keeps: the last, and the one before it for a retry.
+_CACHE: dict[tuple[str, str, int, int], dict[int, KeyedTable]] = {}
+
+
+class StepFailed(PenstockError):
+    """A function of the user's failed; says which, where and on what."""
+
+    def __init__(self, step: str, instance: int, batch_id: int, cause: str, sample: Any) -> None:
+        super().__init__(
+            f"step {step!r} failed in instance {instance}, batch {batch_id}: {cause}; "
+            f"first rows: {sample}"
+        )
+        self.step, self.instance, self.batch_id = step, instance, batch_id
+        self.cause, self.sample = cause, sample
+
+    def __reduce__(self) -> tuple[type[StepFailed], tuple[Any, ...]]:
+        return (StepFailed, (self.step, self.instance, self.batch_id, self.cause, self.sample))
+
+
+def run_partition(
+    layout: Layout,
+    wave: Wave,
+    layer: int,
+    partition: int,
+    frames: Iterable[bytes],
+    rows: Iterable[tuple[str, pa.Table]] = (),
+) -> Iterator[tuple[int, bytes]]:
+    """Run one instance's part of a batch.
+
+    Parameters
+    ----------
+    layout : Layout
+    wave : Wave
+    layer, partition : int
+        Which instance.
+    frames : iterable of bytes
+        Frames from the layer before; always read to the end.
+    rows : iterable of (str, Table)
+        Rows of source steps that the engine reads itself (streaming DataFrames).
+
+    Yields
+    ------
+    tuple of (int, bytes)
+        Partition of the next layer, and a frame. In the last layer the number means nothing.
+    """
+    task = _Task(layout, wave, layer, partition)
+    yield from task.relay(frames)
+    yield from task.run(rows)
+
+
+class _Task:
+    def __init__(self, layout: Layout, wave: Wave, layer: int, partition: int) -> None:
+        self.layout, self.wave = layout, wave
+        self.layer, self.partition = layer, partition
+        self.vertex, self.instance = wave.tenant(layer, partition)
+        self.inputs: dict[int, list[pa.Table]] = {}
+        self.out: list[Frame] = []
+        self.rows_in = 0
+        self.sent: dict[int, dict[int, int]] = {}
+        self.to_sinks: dict[str, list[pa.Table]] = {}
+        self.skipped = 0
+        self.skipped_sample: Any = None
+        self.stamps: dict[int, int] = {}
+
+    # ---- frames that come in
+
+    def relay(self, frames: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Keep what is for this instance, and send on what is for a later layer."""
+        for data in frames:
+            frame = Frame.unpack(data)
+            if frame.kind == DATA and frame.layer == self.layer:
+                self.inputs.setdefault(frame.wire, []).append(decode(frame.body))
+            else:
+                yield self._hop(frame.layer, frame.partition), bytes(data)
+
+    def _hop(self, layer: int, partition: int) -> int:
+        """Partition of the next layer through which a frame travels."""
+        following = self.layer + 1
+        if layer == following:
+            return partition
+        if following >= len(self.wave.layers):
+            return 0
+        places = self.wave.places
+        here = places[self.layer][self.partition]
+        # A relay in the same place keeps a long edge off the network until its last hop.
+        for i, place in enumerate(places[following]):
+            if place == here:
+                return i
+        return partition % len(places[following])
+
+    # ---- the work
+
+    def run(self, rows: Iterable[tuple[str, pa.Table]]) -> Iterator[tuple[int, bytes]]:
+        cpu, wall = time.process_time(), time.perf_counter()
+        failed = False
+        try:
+            self._head(rows)
+            self._flush()
+        except StepFailed as error:
+            failed = True
+            self.out = [self._to_driver(ERROR, 0, encode_json(_plain_error(error)))]
+        for frame in self.out:
+            yield self._hop(frame.layer, frame.partition), frame.pack()
+        stats = {
+            "vertex": self.vertex,
+            "instance": self.instance,
+            "rows_in": self.rows_in,
+            "sent": {} if failed else self.sent,
+            "sinks": {}
+            if failed
+            else {n: sum(t.num_rows for t in tables) for n, tables in self.to_sinks.items()},
+            "skipped": self.skipped,
+            "sample": self.skipped_sample,
+            "stamps": self.stamps,
+            "cpu_s": time.process_time() - cpu,
+            "wall_s": time.perf_counter() - wall,
+            "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+        frame = self._to_driver(STATS, 0, encode_json(stats))
+        yield self._hop(DRIVER, 0), frame.pack()
+
+    def _head(self, rows: Iterable[tuple[str, pa.Table]]) -> None:
+        head = self.layout.pipeline[self.layout.by_name[self.vertex].head]
+        if head.source is not None:
+            for table in self._read(head, rows):
+                self.rows_in += table.num_rows
+                self._emit(head, table)
+            return
+        if head.keyed is not None:
+            self._keyed(head)
+            return
+        for wire in self.layout.wires:
+            tables = self.inputs.get(wire.number)
+            if wire.target == self.vertex and tables:
+                table = self._together(wire.from_step, tables)
+                self.rows_in += table.num_rows
+                self._map(head, table, wire.from_step)
+
+    def _read(self, head: Step, rows: Iterable[tuple[str, pa.Table]]) -> Iterator[pa.Table]:
+        """Rows of a source: its share of the batch's ranges, or what the engine read."""
+        stamp = getattr(head.source, "stamp", None)
+        count = self.wave.parallelism[self.vertex]
+        for start, stop in self.wave.ranges.get(head.name, ()):
+            low = start + (stop - start) * self.instance // count
+            high = start + (stop - start) * (self.instance + 1) // count
+            if high > low:
+                table = self._guard(head, None, lambda a=low, b=high: head.source.read(a, b))
+                self._count_stamps(table, stamp)
+                yield table
+        for name, table in rows:
+            if name == head.name and table.num_rows:
+                yield table
+
+    def _count_stamps(self, table: pa.Table, stamp: str | None) -> None:
+        if stamp is None:
+            return
+        steps = np.asarray(table.column(stamp)) // STAMP_STEP_US
+        for value, times in zip(*np.unique(steps, return_counts=True), strict=True):
+            self.stamps[int(value)] = self.stamps.get(int(value), 0) + int(times)
+
+    def _map(self, step: Step, table: pa.Table, origin: str) -> None:
+        assert step.function is not None
+        function = step.function
+        named = _wants_origin(function)
+
+        def call(batch: pa.RecordBatch) -> pa.Table | None:
+            made = function(batch, origin) if named else function(batch)
+            return _as_table(made)
+
+        for made in self._attempt(step, table, call):
+            self._emit(step, made)
+
+    def _keyed(self, step: Step) -> None:
+        """Update the state with all tuples of the batch, and log what changed."""
+        keyed = step.keyed
+        assert keyed is not None
+        wave = self.wave
+        epochs = wave.epochs[self.vertex]
+        log = StateLog(wave.state_root)
+        state = self._state(log, keyed.by)
+        tables = [t for wire in self.layout.wires for t in self.inputs.get(wire.number, ())]
+        changed: list[pa.Table] = []
+        if tables:
+            whole = self._together(step.name, tables)
+            self.rows_in += whole.num_rows
+            holder = [state]
+
+            def call(batch: pa.RecordBatch) -> pa.Table | None:
+                table = pa.Table.from_batches([batch])
+                known = holder[0].get(table)
+                if known is None:
+                    keys = [table.schema.field(name) for name in keyed.by]
+                    known = pa.schema([*keys, *keyed.state]).empty_table()
+                made, rows = keyed.update(table, known)
+                holder[0] = holder[0].put(rows)
+                changed.append(rows)
+                return _as_table(made)
+
+            for made in self._attempt(step, whole, call):
+                self._emit(step, made)
+            state = holder[0]
+        delta = pa.concat_tables(changed) if changed else pa.table({})
+        log.save(self.vertex, epochs[-1], self.instance, wave.batch_id, delta, state)
+        self._remember(state, epochs[-1].number)
+
+    def _state(self, log: StateLog, by: tuple[str, ...]) -> KeyedTable:
+        """State of the version that the batch starts from: remembered, or read from the log."""
+        epochs = self.wave.epochs[self.vertex]
+        key = (self.wave.state_root, self.vertex, epochs[-1].number, self.instance)
+        known = _CACHE.get(key, {}).get(self.wave.version)
+        if known is not None:
+            return known
+        return log.load(self.vertex, by, epochs, self.instance, self.wave.version)
+
+    def _remember(self, state: KeyedTable, epoch: int) -> None:
+        key = (self.wave.state_root, self.vertex, epoch, self.instance)
+        versions = _CACHE.setdefault(key, {})
+        versions[self.wave.batch_id] = state
+        for version in [v for v in versions if v < self.wave.version]:
+            del versions[version]
+        for other in [k for k in _CACHE if k[:2] == key[:2] and k[2] < epoch]:
+            del _CACHE[other]
+
+    # ---- functions of the user's
+
+    def _attempt(self, step: Step, table: pa.Table, call: Any) -> Iterator[pa.Table]:
+        """Call a function on a batch; on failure stop, or leave out the rows that it fails on."""
+        batch = _one_batch(table)
+        if batch is None:
+            return
+        try:
+            made = self._guard(step, batch, lambda: call(batch))
+        except StepFailed as error:
+            if self.wave.on_error != "skip":
+                raise
+            if batch.num_rows == 1:
+                self.skipped += 1
+                self.skipped_sample = self.skipped_sample or _plain_error(error)
+                return
+            half = batch.num_rows // 2
+            for part in (batch.slice(0, half), batch.slice(half)):
+                yield from self._attempt(step, pa.Table.from_batches([part]), call)
+            return
+        if made is not None and made.num_rows:
+            yield made
+
+    def _guard(self, step: Step, batch: pa.RecordBatch | None, call: Any) -> Any:
+        try:
+            return call()
+        except StepFailed:
+            raise
+        except Exception as error:
+            sample = [] if batch is None else batch.slice(0, SAMPLE_ROWS).to_pylist()
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            cause = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+            raise StepFailed(
+                step.name, self.instance, self.wave.batch_id, cause, repr(sample)
+            ) from error
+
+    # ---- frames that go out
+
+    def _emit(self, step: Step, table: pa.Table) -> None:
+        """Hand rows to what is chained behind a step, and to the wires that start there."""
+        for name in self.layout.children[step.name]:
+            child = self.layout.pipeline[name]
+            if child.sink is not None:
+                self._sink(child, table)
+            else:
+                self._map(child, table, step.name)
+        for wire in self.layout.wires_from(step.name):
+            target = self.layout.pipeline[wire.to_step]
+            rows = table
+            if target.keyed is not None:
+                batch = _one_batch(table)
+                if batch is None:
+                    continue
+                rows = self._guard(
+                    target, batch, lambda k=target.keyed, b=batch: _as_table(k.partial(b))
+                )
+            self._send(wire.number, rows)
+
+    def _send(self, number: int, table: pa.Table) -> None:
+        wire = self.layout.wires[number]
+        wave = self.wave
+        count = wave.parallelism[wire.target]
+        here = wave.places[self.layer][self.partition]
+        homes = wave.homes.get(wire.target, ())
+        near = tuple(i for i, home in enumerate(homes) if home == here)
+        counts = self.sent.setdefault(number, {})
+        last: tuple[pa.Table, memoryview] | None = None
+        for target, part in self._guard(
+            self.layout.pipeline[wire.to_step],
+            None,
+            lambda: list(
+                deal(
+                    table,
+                    wire.link,
+                    count,
+                    table_of=wave.routing.get(wire.target),
+                    turn=wave.batch_id + self.instance,
+                    near=near,
+                )
+            ),
+        ):
+            # A batch that is copied to all is encoded once.
+            body = last[1] if last is not None and last[0] is part else encode(part)
+            last = (part, body)
+            layer, partition = wave.address(wire.target, target)
+            self.out.append(Frame(DATA, layer, partition, number, self.instance, body))
+            counts[target] = counts.get(target, 0) + part.num_rows
+
+    def _sink(self, step: Step, table: pa.Table) -> None:
+        self.to_sinks.setdefault(step.name, []).append(table)
+
+    def _flush(self) -> None:
+        """Hand each sink its rows at once: a second write would replace the first."""
+        for name, tables in self.to_sinks.items():
+            step = self.layout.pipeline[name]
+            sink = step.sink
+            assert sink is not None
+            table = self._together(name, tables)
+            if sink.on_workers:
+                # One file an instance: the instances of all vertices are told apart.
+                names = [vertex.name for vertex in self.layout.vertices]
+                unique = names.index(self.vertex) * 100_000 + self.instance
+                self._guard(
+                    step, None, lambda t=table, u=unique, k=sink: k.stage(self.wave.batch_id, u, t)
+                )
+            else:
+                number = [s.name for s in self.layout.pipeline.steps].index(name)
+                self.out.append(self._to_driver(SINK, number, encode(table)))
+
+    def _together(self, step: str, tables: list[pa.Table]) -> pa.Table:
+        """Put the parts of a stream together; they must have one schema."""
+        first = tables[0].schema
+        for table in tables[1:]:
+            if table.schema.names != first.names:
+                cause = (
+                    f"its batches have different columns: {first.names} and {table.schema.names}"
+                )
+                raise StepFailed(step, self.instance, self.wave.batch_id, cause, "[]")
+        return self._guard(
+            self.layout.pipeline[step],
+            None,
+            lambda: pa.concat_tables(tables, promote_options="permissive"),
+        )
+
+    def _to_driver(self, kind: bytes, number: int, body: memoryview | bytes) -> Frame:
+        return Frame(kind, DRIVER, 0, number, self.instance, body)
+
+
+def _wants_origin(function: Any) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    required = [
+        p
+        for p in parameters
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    return len(required) >= 2
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch | None:
+    if not table.num_rows:
+        return None
+    batches = table.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    return pa.RecordBatch.from_arrays(
+        [column.combine_chunks() for column in table.columns], schema=table.schema
+    )
+
+
+def _as_table(made: Any) -> pa.Table | None:
+    if made is None or isinstance(made, pa.Table):
+        return made
+    if isinstance(made, pa.RecordBatch):
+        return pa.Table.from_batches([made])
+    raise TypeError(
+        "a step must return a pyarrow.RecordBatch, a pyarrow.Table or None, "
+        f"got {type(made).__name__}"
+    )
+
+
+def _plain_error(error: StepFailed) -> dict[str, Any]:
+    return {
+        "step": error.step,
+        "instance": error.instance,
+        "batch_id": error.batch_id,
+        "cause": error.cause,
+        "sample": error.sample,
+    }

@@ -1,0 +1,178 @@
+"""From a pipeline to what runs: steps chained into vertices, wires between them, layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from penstock.model import Edge, Grouping, InvalidValue, Kind, Operator, Topology
+from penstock.pipeline.build import Pipeline
+from penstock.pipeline.steps import Link, Step
+
+_CHAINABLE = frozenset({Grouping.SHUFFLE, Grouping.NONE, Grouping.LOCAL_OR_SHUFFLE})
+
+
+@dataclass(frozen=True, eq=False)
+class Vertex:
+    """Steps that run in the same instances: a head, and what is chained behind it.
+
+    Parameters
+    ----------
+    name : str
+        Names of the head and of the chained functions, joined by ``+``.
+    head : str
+    steps : tuple of str
+        All steps of the vertex, sinks included.
+    kind : Kind
+    """
+
+    name: str
+    head: str
+    steps: tuple[str, ...]
+    kind: Kind
+
+
+@dataclass(frozen=True, eq=False)
+class Wire:
+    """A stream between two vertices: from a step of one to the head of the other."""
+
+    number: int
+    source: str
+    target: str
+    from_step: str
+    to_step: str
+    link: Link
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """A pipeline, chained and wired; how many instances there are is the plan's business."""
+
+    pipeline: Pipeline
+    vertices: tuple[Vertex, ...]
+    wires: tuple[Wire, ...]
+    children: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Layout:
+        """Chain and wire.
+
+        A stateless function behind one step, with shuffle or local grouping and no parallelism of
+        its own, runs in that step's instances. A sink runs in the instances of whatever it reads.
+        """
+        if not any(step.sink is not None for step in pipeline.steps):
+            raise InvalidValue("steps", f"pipeline {pipeline.name!r}", "ended with a sink", "none")
+        home: dict[str, str] = {}
+        members: dict[str, list[str]] = {}
+        children: dict[str, list[str]] = {step.name: [] for step in pipeline.steps}
+        wires: list[Wire] = []
+        for step in pipeline.steps:
+            if step.sink is not None:
+                for link in step.links:
+                    children[link.source].append(step.name)
+                    members[home[link.source]].append(step.name)
+                continue
+            if _chained(step):
+                upstream = step.links[0].source
+                home[step.name] = home[upstream]
+                children[upstream].append(step.name)
+                members[home[upstream]].append(step.name)
+                continue
+            home[step.name] = step.name
+            members[step.name] = [step.name]
+        names = {head: _name(pipeline, steps) for head, steps in members.items()}
+        vertices = tuple(
+            Vertex(names[head], head, tuple(steps), _kind(pipeline[head]))
+            for head, steps in members.items()
+        )
+        for step in pipeline.steps:
+            if step.sink is not None or _chained(step):
+                continue
+            for link in step.links:
+                wires.append(
+                    Wire(
+                        len(wires),
+                        names[home[link.source]],
+                        names[step.name],
+                        link.source,
+                        step.name,
+                        link,
+                    )
+                )
+        return cls(
+            pipeline, vertices, tuple(wires), {name: tuple(c) for name, c in children.items()}
+        )
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Vertex]:
+        """Vertices by name."""
+        return {vertex.name: vertex for vertex in self.vertices}
+
+    @cached_property
+    def layers(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the vertices by depth."""
+        return self.topology(1).layers
+
+    def wires_from(self, step: str) -> tuple[Wire, ...]:
+        """Wires that start at a step."""
+        return tuple(wire for wire in self.wires if wire.from_step == step)
+
+    def sinks(self) -> tuple[Step, ...]:
+        """Return the steps that are sinks."""
+        return tuple(step for step in self.pipeline.steps if step.sink is not None)
+
+    def topology(self, default_parallelism: int) -> Topology:
+        """Return the topology for the planner.
+
+        Parameters
+        ----------
+        default_parallelism : int
+            Instances of a vertex whose steps name none.
+        """
+        operators = []
+        for vertex in self.vertices:
+            steps = [self.pipeline[name] for name in vertex.steps if not self.pipeline[name].sink]
+            head = steps[0]
+            reached = 1.0
+            cpu = 0.0
+            for step in steps:
+                cpu += reached * step.hints.cpu_us_per_tuple
+                if step is not head or head.source is None:
+                    reached *= step.hints.selectivity
+            operators.append(
+                Operator(
+                    vertex.name,
+                    vertex.kind,
+                    parallelism=head.parallelism or default_parallelism,
+                    cpu_us_per_tuple=cpu,
+                    mem_mb=math.fsum(step.hints.mem_mb for step in steps),
+                    selectivity=reached,
+                    state_mb=head.hints.state_mb if vertex.kind is Kind.STATEFUL else 0.0,
+                    tuple_bytes=steps[-1].hints.tuple_bytes,
+                    rate_per_s=head.hints.rate_per_s if head.source is not None else None,
+                )
+            )
+        edges = tuple(Edge(w.source, w.target, w.link.grouping) for w in self.wires)
+        return Topology(self.pipeline.name, tuple(operators), edges)
+
+
+def _chained(step: Step) -> bool:
+    return (
+        step.function is not None
+        and step.chain
+        and step.parallelism is None
+        and len(step.links) == 1
+        and step.links[0].grouping in _CHAINABLE
+    )
+
+
+def _kind(step: Step) -> Kind:
+    if step.source is not None:
+        return Kind.SOURCE
+    return Kind.STATEFUL if step.keyed is not None else Kind.STATELESS
+
+
+def _name(pipeline: Pipeline, steps: list[str]) -> str:
+    return "+".join(name for name in steps if pipeline[name].sink is None)

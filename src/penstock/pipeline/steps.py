@@ -1,0 +1,171 @@
+"""The parts of a pipeline: what a step does, where its tuples come from, where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.model import Grouping, InvalidValue
+
+#: A stateless function: an Arrow batch in, an Arrow batch (or None for nothing) out. A function of
+#: two parameters also gets the name of the step that the batch came from.
+MapFunction = Callable[..., "pa.RecordBatch | pa.Table | None"]
+
+#: A custom grouping: for each row of a batch, the target instance, below the given number.
+ChooseFunction = Callable[[pa.RecordBatch, int], npt.ArrayLike]
+
+
+@dataclass(frozen=True)
+class Link:
+    """Where a step reads from, and how the tuples are dealt to its instances.
+
+    Parameters
+    ----------
+    source : str
+        The step that is read.
+    grouping : Grouping
+    by : tuple of str
+        Columns of the key for ``fields`` and ``partial-key``; the one column that holds the target
+        instance for ``direct``.
+    choose : callable, optional
+        For ``custom``: gets a batch and the number of instances, returns an instance for each row.
+    """
+
+    source: str
+    grouping: Grouping = Grouping.SHUFFLE
+    by: tuple[str, ...] = ()
+    choose: ChooseFunction | None = None
+
+    def __post_init__(self) -> None:
+        owner = f"the link from {self.source!r}"
+        keyed = self.grouping in (Grouping.FIELDS, Grouping.PARTIAL_KEY, Grouping.DIRECT)
+        if keyed and not self.by:
+            raise InvalidValue("by", owner, f"a column for {self.grouping.value} grouping", self.by)
+        if self.grouping is Grouping.DIRECT and len(self.by) != 1:
+            raise InvalidValue("by", owner, "one column for direct grouping", self.by)
+        if (self.grouping is Grouping.CUSTOM) != (self.choose is not None):
+            raise InvalidValue(
+                "choose", owner, "a function exactly for custom grouping", self.choose
+            )
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the planner may assume before anything was measured; as in `penstock.model.Operator`."""
+
+    cpu_us_per_tuple: float = 0.0
+    mem_mb: float = 0.0
+    selectivity: float = 1.0
+    state_mb: float = 0.0
+    tuple_bytes: float = 100.0
+    rate_per_s: float | None = None
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """What a stateful step does with its keys."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Columns of the key."""
+        ...
+
+    @property
+    def state(self) -> pa.Schema:
+        """Columns of the state besides the key."""
+        ...
+
+    def partial(self, batch: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
+        """Shrink a batch before it is sent, or return it as it is."""
+        ...
+
+    def update(self, batch: pa.Table, state: pa.Table) -> tuple[pa.Table | None, pa.Table]:
+        """Process a batch.
+
+        Parameters
+        ----------
+        batch : pyarrow.Table
+            The tuples (or what `partial` made of them) of this instance in this micro-batch.
+        state : pyarrow.Table
+            Key and state of those keys of the batch that have one.
+
+        Returns
+        -------
+        tuple
+            What is emitted, and the rows (key and state) that are new or changed.
+        """
+        ...
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A stream that can be read again: positions are whole numbers, and a range of them is data.
+
+    `read` must return the same rows for the same range, on any machine.
+    """
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows."""
+        ...
+
+    @property
+    def stamp(self) -> str | None:
+        """Column that holds the microseconds from the stream's start to a row; None without one."""
+        ...
+
+    def available(self, elapsed_s: float) -> int:
+        """Position that the stream has reached after so many seconds."""
+        ...
+
+    def read(self, start: int, stop: int) -> pa.Table:
+        """Rows from position `start` up to `stop`."""
+        ...
+
+    @property
+    def end(self) -> int | None:
+        """Position where the stream ends; None if it does not."""
+        ...
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Where results go. Writing the same batch twice leaves one batch.
+
+    A sink whose `on_workers` is true is written by the tasks themselves, in two steps: `stage` in
+    the task, `commit` by the driver once all tasks of the batch are done. Others get the rows of
+    the whole batch in the driver.
+    """
+
+    on_workers: bool
+
+    def stage(self, batch_id: int, instance: int, table: pa.Table) -> None:
+        """Write one instance's rows where no reader looks; only if `on_workers`."""
+        ...
+
+    def commit(self, batch_id: int, table: pa.Table | None) -> None:
+        """Make a batch visible; `table` holds its rows unless `on_workers`."""
+        ...
+
+    def recover(self, committed: int) -> None:
+        """Forget everything after batch `committed`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One operator as the user wrote it."""
+
+    name: str
+    links: tuple[Link, ...] = ()
+    source: Any = None
+    function: MapFunction | None = None
+    keyed: Keyed | None = None
+    sink: Sink | None = None
+    parallelism: int | None = None
+    chain: bool = True
+    hints: Hints = field(default_factory=Hints)
