@@ -402,12 +402,12 @@ def _by_tier(
             near = float(sent @ got)
             in_process.append(kept)
             in_node.append(near)
-            across.append(max(0.0, float(rest.sum() * flow.share.sum()) - near))
+            across.append(_snap(float(rest.sum() * flow.share.sum()) - near, flow.total))
             continue
         inside = float(flow.internal(process, processes).sum())
         same_node = float(flow.internal(node_of, nodes).sum())
         in_process.append(inside)
-        in_node.append(max(0.0, same_node - inside))
+        in_node.append(_snap(same_node - inside, flow.total))
         across.append(_snap(flow.total - same_node, flow.total))
     return in_process, in_node, across
 

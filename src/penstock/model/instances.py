@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from penstock.model.arrays import FloatArray, IntArray, frozen_floats, frozen_ints, group_sums
 from penstock.model.measurements import Measurements
-from penstock.model.topology import Edge, Grouping, Kind, Operator, Topology
+from penstock.model.topology import Edge, Grouping, Operator, Topology
 
 #: Rate of a source instance when neither the topology nor a measurement tells it.
 DERIVED_RATE_PER_S = 1000.0
@@ -117,7 +117,7 @@ class InstanceGraph:
     topology : Topology
     flows : tuple of Flow
     rate_in : array
-        Tuples per second that each instance processes; for a source, emits.
+        Tuples per second that each instance processes; for a source, reads.
     cpu_cores, mem_mb, io_mb_s, state_mb : array
         Demand of each instance.
     """
@@ -194,8 +194,8 @@ class InstanceGraph:
                 table[flow.sources] += np.outer(flow.out, group_sums(target, flow.share, count))
                 table[flow.targets] += np.outer(flow.share, group_sums(source, flow.out, count))
             if flow.first_source == flow.first_target:
-                own = 2.0 * np.diagonal(flow.pairs)
-                table[np.arange(flow.sources.start, flow.sources.stop), source] -= own
+                loop = flow.out * flow.share if flow.matrix is None else flow.matrix.diagonal()
+                table[np.arange(flow.sources.start, flow.sources.stop), source] -= 2.0 * loop
         return table
 
     def rates(self) -> sp.csr_array:
@@ -230,7 +230,8 @@ class InstanceGraph:
         Two instances of an operator are interchangeable when they have the same demands and the
         same place in every flow. Measured flows make each of their instances its own class.
         """
-        marks = [self.operator_of.astype(np.float64), self.cpu_cores, self.mem_mb, self.io_mb_s]
+        marks = [self.operator_of.astype(np.float64), self.rate_in]
+        marks += [self.cpu_cores, self.mem_mb, self.io_mb_s]
         for flow in self.flows:
             sent, got = np.zeros(len(self)), np.zeros(len(self))
             sent[flow.sources] = flow.out
@@ -249,12 +250,13 @@ def expand(topology: Topology, measurements: Measurements | None = None) -> Inst
     """Expand a topology to its instances.
 
     Rates follow from the source rates, selectivities and groupings; what was measured replaces what
-    was derived. A source whose rate nobody knows emits `DERIVED_RATE_PER_S` per instance. An edge
+    was derived. A source whose rate nobody knows reads `DERIVED_RATE_PER_S` per instance. An edge
     that closes a cycle carries its sender's output but does not feed it back into the rates, which
     would not settle for a selectivity of 1.
 
     Examples
     --------
+    >>> from penstock.model import Kind
     >>> pair = Topology(
     ...     "pair", (Operator("a", Kind.SOURCE, 2, rate_per_s=100), Operator("b", parallelism=4)),
     ...     (Edge("a", "b"),))
@@ -277,16 +279,17 @@ def expand(topology: Topology, measurements: Measurements | None = None) -> Inst
         incoming[i] += rate / operator.parallelism
 
     closing = {id(edge) for edge in topology.feedback}
-    leaving: dict[str, list[Edge]] = {operator.name: [] for operator in topology.operators}
-    for edge in topology.edges:
-        leaving[edge.source].append(edge)
+    leaving: dict[str, list[int]] = {operator.name: [] for operator in topology.operators}
+    for position, edge in enumerate(topology.edges):
+        leaving[edge.source].append(position)
     known = _measured_matrices(topology, measured)
     flows: dict[int, Flow] = {}
     for name in topology.order:
         i = topology.index[name]
         operator = topology.operators[i]
-        emitted = incoming[i] * (1.0 if operator.kind is Kind.SOURCE else operator.selectivity)
-        for edge in leaving[name]:
+        emitted = incoming[i] * operator.selectivity
+        for position in leaving[name]:
+            edge = topology.edges[position]
             j = topology.index[edge.target]
             flow = Flow(
                 edge=edge,
@@ -294,16 +297,16 @@ def expand(topology: Topology, measurements: Measurements | None = None) -> Inst
                 first_target=int(first[j]),
                 out=frozen_floats(emitted),
                 share=frozen_floats(_shares(edge, int(counts[j]))),
-                matrix=known.get(id(edge)),
+                matrix=known.get(position),
             )
-            flows[id(edge)] = flow
+            flows[position] = flow
             if id(edge) not in closing:
                 incoming[j] = incoming[j] + flow.received
 
     rate_in = np.concatenate(incoming)
     return InstanceGraph(
         topology=topology,
-        flows=tuple(flows[id(edge)] for edge in topology.edges),
+        flows=tuple(flows[position] for position in range(len(topology.edges))),
         rate_in=frozen_floats(rate_in),
         cpu_cores=frozen_floats(_cpu(topology, rate_in, first, measured)),
         mem_mb=_per_instance(topology, lambda o: o.mem_mb + o.state_mb / o.parallelism),
@@ -350,10 +353,10 @@ def _shares(edge: Edge, count: int) -> FloatArray:
 
 
 def _measured_matrices(topology: Topology, measured: Measurements) -> Mapping[int, FloatArray]:
-    """Measured rates by edge; of several edges between two operators the first has them all."""
+    """Measured rates by position of the edge; of parallel edges the first has them all."""
     known: dict[int, FloatArray] = {}
     seen: set[tuple[str, str]] = set()
-    for edge in topology.edges:
+    for position, edge in enumerate(topology.edges):
         key = (edge.source, edge.target)
         rates = measured.rates.get(key)
         if rates is None:
@@ -362,6 +365,6 @@ def _measured_matrices(topology: Topology, measured: Measurements) -> Mapping[in
         if rates.shape != shape:
             # Measured before a change of parallelism: it says nothing about these instances.
             continue
-        known[id(edge)] = rates if key not in seen else frozen_floats(np.zeros(shape))
+        known[position] = rates if key not in seen else frozen_floats(np.zeros(shape))
         seen.add(key)
     return known

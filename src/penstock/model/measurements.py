@@ -44,11 +44,9 @@ def trimmed_mean(samples: Sequence[float]) -> float | None:
 def trimmed_mean_arrays(samples: Sequence[FloatArray]) -> FloatArray:
     """`trimmed_mean` for every entry of equally shaped arrays at once; at least one sample."""
     stack = np.stack(samples)
-    if len(stack) < 3:
-        return np.asarray(stack.mean(axis=0), dtype=np.float64)
-    trimmed = stack.sum(axis=0) - stack.max(axis=0) - stack.min(axis=0)
-    # Floating point may leave a rate of -1e-17 where every kept sample was 0.
-    return np.asarray(np.maximum(trimmed, 0.0) / (len(stack) - 2), dtype=np.float64)
+    # Sorted, not sum - max - min: next to a spike the small samples would be rounded away.
+    kept = np.sort(stack, axis=0)[1:-1] if len(stack) >= 3 else stack
+    return np.asarray(kept.mean(axis=0), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Sample:
     duration_s : float
         Length of the interval, in seconds.
     tuples_in : mapping of str to array
-        Tuples that each instance of an operator processed; for a source, emitted.
+        Tuples that each instance of an operator processed; for a source, read.
     transferred : mapping of (str, str) to array
         Tuples between the instances of two operators, source instances in rows.
     cpu_s : mapping of str to array
@@ -112,10 +110,14 @@ class Measurements:
     cpu_cores : mapping of str to array
         Cores that each instance used, measured or attributed.
     nodes : mapping of str to Utilisation
+    partition_rates : mapping of str to array
+        Tuples per second of each router partition of an operator.
+    hot_keys : mapping of str to mapping of int to float
+        Tuples per second of an operator's heaviest keys, by their hash.
     latency_ms : float or None
     rate_cv : float or None
         Coefficient of variation of the total source rate over the window; None with fewer than
-        three samples.
+        three samples that measured every source.
     """
 
     source_rates: Mapping[str, float] = field(default_factory=dict)
@@ -123,11 +125,13 @@ class Measurements:
     tuples_per_s: Mapping[str, FloatArray] = field(default_factory=dict)
     cpu_cores: Mapping[str, FloatArray] = field(default_factory=dict)
     nodes: Mapping[str, Utilisation] = field(default_factory=dict)
+    partition_rates: Mapping[str, FloatArray] = field(default_factory=dict)
+    hot_keys: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     latency_ms: float | None = None
     rate_cv: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("rates", "tuples_per_s", "cpu_cores"):
+        for name in ("rates", "tuples_per_s", "cpu_cores", "partition_rates"):
             arrays: dict[Any, FloatArray] = {}
             for key, values in getattr(self, name).items():
                 array = frozen_floats(values)
@@ -151,14 +155,15 @@ class Measurements:
         from before a change of parallelism say nothing about the instances of now.
         """
         tuples = _trimmed_by_key([(s.tuples_in, s.duration_s) for s in samples])
+        seen = [name for name in sources if name in tuples]
         totals = [
-            sum(float(s.tuples_in[name].sum()) for name in sources if name in s.tuples_in)
-            / s.duration_s
+            sum(float(np.sum(s.tuples_in[name])) for name in seen) / s.duration_s
             for s in samples
+            if all(name in s.tuples_in for name in seen)
         ]
         mean = float(np.mean(totals)) if totals else 0.0
         return cls(
-            source_rates={name: float(tuples[name].sum()) for name in sources if name in tuples},
+            source_rates={name: float(tuples[name].sum()) for name in seen},
             rates=_trimmed_by_key([(s.transferred, s.duration_s) for s in samples]),
             tuples_per_s=tuples,
             cpu_cores=_trimmed_by_key([(s.cpu_s, s.duration_s) for s in samples]),

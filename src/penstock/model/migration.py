@@ -124,10 +124,20 @@ def schedule(change: Diff, topology: Topology) -> tuple[Step, ...]:
     instance has no second half to rely on. New instances come with the first half and instances
     that go with the second, router partitions move between the two: a partition never points to
     an instance that is not there.
+
+    Raises
+    ------
+    InvalidValue
+        When something moves whose operator the topology does not have.
     """
     layer_of: Mapping[str, int] = {
         name: depth for depth, layer in enumerate(topology.layers) for name in layer
     }
+    moved = [m.operator for m in change.moves] + [p.operator for p in change.partitions]
+    for name in moved:
+        if name not in layer_of:
+            owner = f"a schedule for topology {topology.name!r}"
+            raise InvalidValue("moves", owner, "of its own operators", name)
     steps: list[Step] = []
     for depth, layer in enumerate(topology.layers):
         halves: tuple[list[Move], list[Move]] = ([], [])

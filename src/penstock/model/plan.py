@@ -115,9 +115,9 @@ class Plan:
                 raise InvalidValue(name, owner, f"{count} numbers, one an instance", array.shape)
             object.__setattr__(self, name, array)
         if count and not (self.node_of.min() >= 0 and self.node_of.max() < len(self.nodes)):
-            raise InvalidValue(
-                "node_of", owner, f"below {len(self.nodes)}", int(self.node_of.max())
-            )
+            low, high = int(self.node_of.min()), int(self.node_of.max())
+            allowed = f"from 0 to {len(self.nodes) - 1}"
+            raise InvalidValue("node_of", owner, allowed, low if low < 0 else high)
         if count and self.process_of.min() < 0:
             raise InvalidValue("process_of", owner, "at least 0", int(self.process_of.min()))
         if not self.reasons:
@@ -166,6 +166,8 @@ class Plan:
             "format": FORMAT,
             "strategy": self.strategy,
             "topology": self.topology,
+            # Instances are numbered in this order; the keys of a JSON object have none.
+            "operators": list(self.parallelism),
             "parallelism": dict(self.parallelism),
             "nodes": list(self.nodes),
             "node_of": self.node_of.tolist(),
@@ -202,7 +204,7 @@ class Plan:
         return cls(
             strategy=values["strategy"],
             topology=values["topology"],
-            parallelism=values["parallelism"],
+            parallelism={name: values["parallelism"][name] for name in values["operators"]},
             nodes=tuple(values["nodes"]),
             node_of=frozen_ints(values["node_of"]),
             process_of=frozen_ints(values["process_of"]),

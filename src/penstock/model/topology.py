@@ -74,13 +74,13 @@ class Operator:
     io_bytes_per_tuple : float
         Disk traffic of one tuple, in bytes.
     selectivity : float
-        Tuples emitted on each outgoing edge for one tuple received.
+        Tuples emitted on each outgoing edge for one tuple received, or read by a source.
     state_mb : float
         State of the whole operator, in MB, shared by its instances.
     tuple_bytes : float
         Size of an emitted tuple, in bytes.
     rate_per_s : float or None
-        Tuples per second that a source emits, all instances together. None: not known.
+        Tuples per second that a source reads, all instances together. None: not known.
     complexity : float
         Weight of one tuple when a node's measured use is attributed to instances (Ms eq. 6-8).
     """

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from penstock.model import Edge, Grouping, InvalidValue, Kind, Operator, Topology
 from penstock.pipeline.build import Pipeline
-from penstock.pipeline.steps import Link, Step
+from penstock.pipeline.steps import Link, Source, Step
 
 _CHAINABLE = frozenset({Grouping.SHUFFLE, Grouping.NONE, Grouping.LOCAL_OR_SHUFFLE})
 
@@ -123,6 +123,18 @@ class Layout:
         """Return the steps that are sinks."""
         return tuple(step for step in self.pipeline.steps if step.sink is not None)
 
+    def for_workers(self) -> Layout:
+        """Return the part that tasks need: sinks and sources that live in the driver stay there."""
+        steps = tuple(
+            replace(
+                step,
+                sink=step.sink if step.sink is None or step.sink.on_workers else _InDriver(),
+                source=step.source if step.source is None or is_source(step.source) else _InDriver(),
+            )
+            for step in self.pipeline.steps
+        )
+        return replace(self, pipeline=replace(self.pipeline, steps=steps))
+
     def topology(self, default_parallelism: int) -> Topology:
         """Return the topology for the planner.
 
@@ -156,6 +168,27 @@ class Layout:
             )
         edges = tuple(Edge(w.source, w.target, w.link.grouping) for w in self.wires)
         return Topology(self.pipeline.name, tuple(operators), edges)
+
+
+class _InDriver:
+    """Stands in a task for what only the driver has."""
+
+    on_workers = False
+    stamp = None
+
+    def stage(self, batch_id: int, instance: int, table: object) -> None:
+        """Never called: the rows go to the driver."""
+
+    def commit(self, batch_id: int, table: object) -> None:
+        """Never called in a task."""
+
+    def recover(self, committed: int) -> None:
+        """Never called in a task."""
+
+
+def is_source(stream: object) -> bool:
+    """Whether a stream is one of ours, which tasks read, and not a DataFrame."""
+    return isinstance(stream, Source)
 
 
 def _chained(step: Step) -> bool:

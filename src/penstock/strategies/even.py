@@ -7,9 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.model import Plan, Reason
-from penstock.strategies.api import Request, make_plan, register
+from penstock.model import Keep, Plan, Reason
+from penstock.strategies.api import Request, register
 from penstock.strategies.parameters import Checked
+from penstock.strategies.place import Placed
+from penstock.strategies.replan import finish
 
 
 @register
@@ -26,7 +28,7 @@ class Even(Checked):
     summary: ClassVar[str] = "round robin over all slots, blind to load and traffic"
     origin: ClassVar[str] = "Apache Storm, EvenScheduler"
 
-    def plan(self, request: Request) -> Plan:
+    def plan(self, request: Request) -> Plan | Keep:
         """Deal the instances out."""
         cluster = request.cluster
         node = np.repeat(np.arange(len(cluster)), cluster.processes)
@@ -38,4 +40,4 @@ class Even(Checked):
             f"of {len(cluster)} nodes",
             {"instances": len(request.graph), "processes": len(turn), "nodes": len(cluster)},
         )
-        return make_plan(request, self.name, node[dealt], process[dealt], [reason])
+        return finish(request, self.name, Placed(node[dealt], process[dealt], (reason,)))

@@ -9,8 +9,9 @@ import numpy as np
 
 from penstock.model import Keep, Plan, Reason
 from penstock.model.arrays import IntArray
+from penstock.model.cost import ROUNDING
 from penstock.strategies.api import Request, register
-from penstock.strategies.loads import exact_limit
+from penstock.strategies.loads import exact_limit, max_load
 from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition.portfolio import best_placement
 from penstock.strategies.partition.refine import refine
@@ -89,7 +90,10 @@ class Penstock(Checked):
             near = bounded(graph, cluster, current, near, limit, moves)
         else:
             far = self._search(request, chosen, limit, start)
-            if graph.cut(far, len(cluster)) < graph.cut(near, len(cluster)) * (1 - self.gain):
+            tight = max_load(graph, cluster, near) > limit + ROUNDING
+            if tight or graph.cut(far, len(cluster)) < graph.cut(near, len(cluster)) * (
+                1 - self.gain
+            ):
                 near = relabel(graph, cluster, current, far)
         return self._finish(request, near, limit, (*why, reason))
 

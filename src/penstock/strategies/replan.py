@@ -47,8 +47,8 @@ def finish(
 
     With a running plan of the same parallelism, moves that cost more than they bring are taken
     back first (`worthwhile`). The plan that is left must break fewer limits than the running one,
-    or use fewer nodes, or cost less communication, or change the parallelism or the routing;
-    otherwise the answer is `Keep`.
+    or relieve a node above `limit`, or use fewer nodes, or cost less communication, or change the
+    parallelism or the routing; otherwise the answer is `Keep`.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def finish(
     )
     if running is None:
         return plan
-    return _better(request, running, plan)
+    return _better(request, graph, running, plan, limit)
 
 
 def worthwhile(
@@ -162,14 +162,15 @@ def stands(cluster: Cluster, node_of: IntArray, process_of: IntArray) -> bool:
     return bool((process_of < cluster.processes[node_of]).all())
 
 
-def _better(request: Request, running: Plan, plan: Plan) -> Plan | Keep:
+def _better(
+    request: Request, graph: InstanceGraph, running: Plan, plan: Plan, limit: float
+) -> Plan | Keep:
     before = plan.before
     if before is None:
         return plan
-    node_of = running.node_of_in(request.cluster)
-    graph = request.graph
     if dict(running.parallelism) != dict(plan.parallelism):
         return plan
+    node_of = running.node_of_in(request.cluster)
     broken = len(violations(graph, request.cluster, node_of, running.process_of))
     figures = {
         "cost_before": before.communication_us_per_s,
@@ -185,6 +186,11 @@ def _better(request: Request, running: Plan, plan: Plan) -> Plan | Keep:
         return plan
     gain = before.communication_us_per_s - plan.after.communication_us_per_s
     cheaper = gain > NOTICEABLE * max(before.communication_us_per_s, 1.0)
-    if len(plan.infeasible) < broken or plan.after.nodes_used < before.nodes_used or cheaper:
+    relieved = (
+        before.max_node_load > limit + ROUNDING
+        and plan.after.max_node_load < before.max_node_load - ROUNDING
+    )
+    fewer = plan.after.nodes_used < before.nodes_used
+    if len(plan.infeasible) < broken or relieved or fewer or cheaper:
         return plan
     return Keep((Reason("the running plan stays: the new one brings nothing", figures),))

@@ -16,11 +16,15 @@ from penstock.strategies.partition.class_state import ClassState
 from penstock.strategies.partition.growing import Growing
 from penstock.strategies.partition.metis import Metis
 from penstock.strategies.partition.refine import improve
+from penstock.strategies.place.branch_and_bound import Problem, search
 from penstock.strategies.place.longest_first import longest_first
 from penstock.strategies.place.spread import use_all
 
 #: Seconds that a move takes, about: a part of its own and one for each cell of the table.
 MOVE_S, CELL_S = 8e-5, 1.2e-8
+
+#: Largest number of instances that are searched exactly, and the steps that it may take.
+PROVABLE, PROOF_STEPS = 32, 1500
 
 
 def best_placement(
@@ -68,7 +72,22 @@ def best_placement(
     assert best is not None
     state.set_counts(best[2])
     _shake(state, rng, int(moves), keep_all)
+    if len(graph) <= PROVABLE:
+        _prove(state, graph, cluster, limit, keep_all)
     return state.node_of(starts[0] if start is None else start)
+
+
+def _prove(
+    state: ClassState, graph: InstanceGraph, cluster: Cluster, limit: float, keep_all: bool
+) -> None:
+    """Search a small case exactly, within bounds, and take what is better."""
+    found = search(Problem.of(graph, cluster, limit, use_every_node=keep_all), PROOF_STEPS)
+    if found.node_of is None:
+        return
+    standing = (state.excess(), -state.internal, state.counts.copy())
+    state.stand(found.node_of)
+    if (state.excess(), -state.internal) >= standing[:2]:
+        state.set_counts(standing[2])
 
 
 def _partitions(graph: InstanceGraph, cluster: Cluster, rng: np.random.Generator) -> list[IntArray]:
@@ -87,9 +106,12 @@ def _shake(state: ClassState, rng: np.random.Generator, moves: int, keep_all: bo
     """Spend the remaining moves on throwing a few instances about and refining again."""
     best = (state.excess(), -state.internal, state.counts.copy())
     total = int(state.counts.sum())
-    most = int(np.clip(total // 15, 2, 20))
-    until = state.moves + moves
+    usual = int(np.clip(total // 15, 2, 20))
+    until, turn = state.moves + moves, 0
     while state.moves < until:
+        # Now and then a throw that is large enough to leave the valley altogether.
+        turn += 1
+        most = usual if turn % 4 else max(usual, total // 2)
         for _ in range(int(rng.integers(2, most + 1))):
             cells = np.flatnonzero(state.counts)
             what, origin = divmod(int(cells[rng.integers(len(cells))]), state.nodes)

@@ -1,0 +1,68 @@
+# One task file for people and CI. `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java run test lint types unit docs reference bench clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## Make .venv with the penstock command and all tools; does nothing when up to date
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "Penstock needs Python 3.10 or newer; '$(PYTHON)' is older or missing."; \
+	  echo "Install one and run: make setup PYTHON=/path/to/python3"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+	  echo "Python cannot make a virtual environment; on Debian or Ubuntu: apt install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[gnn]'
+	@touch $@
+
+java:  ## Check that Java 17 or newer is there, for the targets that start Spark
+	@command -v java >/dev/null 2>&1 || { \
+	  echo "Java was not found. Spark needs Java 17 or newer:"; \
+	  echo "  Debian, Ubuntu:  apt install openjdk-17-jre-headless"; \
+	  echo "  macOS:           brew install openjdk@17"; \
+	  echo "then put its 'java' on the PATH."; exit 1; }
+	@major=$$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
+	  test "$${major:-0}" -ge 17 || { \
+	  echo "Java $${major:-of an unknown version} was found. Spark needs Java 17 or newer;"; \
+	  echo "install one and put its 'java' first on the PATH."; exit 1; }
+
+run: setup  ## Show the planner at work: all strategies on an example
+	$(BIN)/penstock plan examples/portrait.yaml --cluster examples/lab.yaml --strategy all
+
+test: lint types unit docs  ## All that CI runs: lint, types, tests with coverage, docs
+
+lint: setup  ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup  ## Check types, with Python 3.11 or newer
+	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+	  echo $(BIN)/mypy; $(BIN)/mypy; \
+	else \
+	  echo "Types are not checked: the last NumPy and SciPy for Python 3.10 have older stubs."; \
+	fi
+
+unit: setup  ## Run the tests, those in docstrings and documents included
+	$(BIN)/pytest --cov --cov-report=term
+
+docs: setup  ## Build the documentation into build/docs; a warning is an error
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -b html docs build/docs
+
+reference: setup  ## Write docs/cli.md anew after a change of the command
+	$(BIN)/python docs/reference.py
+
+bench: setup  ## Time the planner on the largest of the test topologies
+	$(BIN)/python benchmarks/planner.py
+
+clean:  ## Remove everything that was made, .venv included
+	rm -rf $(VENV) build dist site docs/generated .coverage coverage.xml \
+	  .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,186 @@
+"""What an application is: data of the right shape, a pipeline, and what must come out of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model import InvalidValue
+from penstock.pipeline.build import Pipeline
+from penstock.pipeline.generator import Content, Generator
+from penstock.pipeline.profile import Profile
+from penstock.pipeline.replay import Replay
+from penstock.pipeline.sinks import Memory
+from penstock.pipeline.steps import Sink
+from penstock.strategies.parameters import Checked
+from penstock.strategies.registry import registry
+
+#: Applications by name. A new one is a class with the decorator `register`.
+apps, register = registry("application", "penstock.apps", "penstock.apps")
+
+
+class App(Checked, ABC):
+    """An application.
+
+    Its result does not depend on how the stream is cut into batches: a sink gets rows that replace
+    earlier ones of the same key, and what counts is the last row of each key.
+
+    Examples
+    --------
+    >>> from penstock.pipeline import Lines
+    >>> from penstock.pipeline.local import run_locally
+    >>> app = apps.make("wordcount")
+    >>> words = app.pipeline(Lines(["to be or", "not to be"]))
+    >>> _ = run_locally(words, cuts=[1])
+    >>> app.result("counts", words["counts"].sink.table()).to_pylist()[:2]
+    [{'word': 'be', 'n': 2}, {'word': 'not', 'n': 1}]
+
+    Attributes
+    ----------
+    name, summary : str
+    keys : mapping of str to tuple of str
+        For each sink, the columns that tell its rows apart.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    keys: ClassVar[Mapping[str, tuple[str, ...]]]
+
+    @abstractmethod
+    def content(self, zipf: float) -> Content:
+        """Say what generated rows hold."""
+
+    @abstractmethod
+    def read(
+        self, path: str | Path, *, speed: Profile | str | float = 1000.0, rows: int | None = None
+    ) -> Replay:
+        """Read real files; the error says what a file must look like.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file, a folder or a pattern.
+        speed : Profile, str or float
+            Rows a second.
+        rows : int, optional
+            Where to end, if before the end of the files.
+        """
+
+    @abstractmethod
+    def pipeline(
+        self,
+        source: Any,
+        sinks: Mapping[str, Sink] | None = None,
+        *,
+        parallelism: int | Mapping[str, int] | None = None,
+        chain: bool = True,
+    ) -> Pipeline:
+        """Build the pipeline.
+
+        Parameters
+        ----------
+        source : Source or streaming DataFrame
+            From `source`, `read`, or any other with the same columns.
+        sinks : mapping of str to Sink, optional
+            Where results go, by the names in `keys`; memory for those that are not given. They are
+            found again as ``pipeline["counts"].sink``.
+        parallelism : int or mapping of str to int, optional
+            Instances of every step, or of each by name; by default as many as there are nodes.
+        chain : bool
+            False gives stateless steps instances of their own, as in the papers; more traffic, and
+            more for a planner to place.
+        """
+
+    @abstractmethod
+    def expected(self, table: pa.Table) -> dict[str, pa.Table]:
+        """Work out each sink's result from all rows of the source, without the operators."""
+
+    def source(
+        self,
+        profile: Profile | str | float = 1000.0,
+        *,
+        zipf: float = 1.0,
+        seed: int = 0,
+        rows: int | None = None,
+    ) -> Generator:
+        """Make rows of the right shape.
+
+        Parameters
+        ----------
+        profile : Profile, str or float
+            Rows a second.
+        zipf : float
+            Skew of the keys, 0.0 to 2.0.
+        seed : int
+        rows : int, optional
+            Where the stream ends.
+        """
+        return Generator(profile, self.content(zipf), seed, rows)
+
+    def result(self, sink: str, emitted: pa.Table) -> pa.Table:
+        """Reduce all rows that a sink got, in their order, to the result, sorted by key."""
+        if sink not in self.keys:
+            raise InvalidValue("sink", f"app {self.name!r}", "one of " + ", ".join(self.keys), sink)
+        by = self.keys[sink]
+        found = latest(emitted, by) if emitted.num_columns else emitted
+        return found.sort_by([(name, "ascending") for name in by]) if found.num_rows else found
+
+    def _sinks(self, given: Mapping[str, Sink] | None) -> dict[str, Sink]:
+        unknown = sorted(set(given or {}) - set(self.keys))
+        if unknown:
+            allowed = "named " + " or ".join(self.keys)
+            raise InvalidValue("sinks", f"app {self.name!r}", allowed, unknown[0])
+        return {name: (given or {}).get(name) or Memory() for name in self.keys}
+
+
+@dataclass(frozen=True)
+class Instances:
+    """How many instances the steps of an application get."""
+
+    parallelism: int | Mapping[str, int] | None
+    chain: bool
+
+    def of(self, step: str) -> int | None:
+        """Instances of a step with state, or of a source."""
+        if isinstance(self.parallelism, Mapping):
+            return self.parallelism.get(step)
+        return self.parallelism
+
+    def stateless(self, step: str) -> int | None:
+        """Instances of a step that may be chained; None chains it."""
+        if isinstance(self.parallelism, Mapping) or not self.chain:
+            return self.of(step)
+        return None
+
+    def checked(self, pipeline: Pipeline) -> Pipeline:
+        """Return the pipeline, unless instances were given for steps that it does not have."""
+        if isinstance(self.parallelism, Mapping):
+            names = [step.name for step in pipeline.steps if step.sink is None]
+            for unknown in sorted(set(self.parallelism) - set(names)):
+                allowed = "for some of " + ", ".join(names)
+                raise InvalidValue("parallelism", f"app {pipeline.name!r}", allowed, unknown)
+        return pipeline
+
+
+def rate_of(source: Any) -> float | None:
+    """Rate of a source, for the first plan, if it knows it."""
+    return getattr(source, "rate_per_s", None)
+
+
+def latest(table: pa.Table, by: tuple[str, ...]) -> pa.Table:
+    """Last row of each key.
+
+    Examples
+    --------
+    >>> latest(pa.table({"word": ["a", "b", "a"], "n": [1, 1, 2]}), ("word",)).to_pylist()
+    [{'word': 'b', 'n': 1}, {'word': 'a', 'n': 2}]
+    """
+    numbered = table.append_column("__row", pa.array(np.arange(table.num_rows)))
+    last = numbered.group_by(list(by), use_threads=False).aggregate([("__row", "max")])
+    return table.take(last.column("__row_max").combine_chunks().sort())

@@ -1,0 +1,383 @@
+"""DEBS 2024 Grand Challenge: telemetry of drives, statistics and alerts (Ra fig. 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.apps.api import App, Instances, rate_of, register
+from penstock.apps.backblaze import REQUIRED, SCHEMA, SMART, Drives
+from penstock.model import Grouping
+from penstock.pipeline.build import Pipeline
+from penstock.pipeline.generator import Content
+from penstock.pipeline.profile import Profile
+from penstock.pipeline.reduce import count, largest, smallest, total
+from penstock.pipeline.replay import Replay, reader_for
+from penstock.pipeline.steps import Link, Sink
+from penstock.strategies.parameters import param
+
+#: Events of a reading, and the columns that show them. A drive is hot from `HOT_C` on.
+EVENTS = ("failed", "reallocated", "reported", "timeouts", "hot", "pending", "uncorrectable")
+COLUMNS = ("failure", *(name for name in SMART if name != "smart_9_raw"))
+HOT_C = 45
+
+#: Its lowest byte is the temperature; some drives keep extremes in the others.
+TEMPERATURE = "smart_194_raw"
+
+#: Raw values are cut off here, below which decimals are exact.
+LARGEST_RAW = 2.0**53
+
+_DAY = timedelta(days=1)
+_EPOCH = date(1970, 1, 1)
+
+
+@register
+@dataclass(frozen=True)
+class Debs2024(App):
+    """Watch drives: statistics of models over sliding windows, and alerts for single drives.
+
+    ``drives -> filter -> detect -> anomaly -> alerts`` and ``filter, detect -> aggregate ->
+    storage``, so that the stream from `filter` to `aggregate` skips the layer of `detect`.
+
+    * `filter` drops readings without date, serial number, model, hours of operation or a capacity,
+      and those whose failure is not 0 or 1.
+    * `detect` finds the readings with an event: a failure, reallocated, pending or uncorrectable
+      sectors, reported errors, timeouts, or 45 degrees and more.
+    * `aggregate` counts by model and window of `window_days`, one for every `slide_days`, by the
+      date of the reading. ``storage`` gets ``(model, window_start, readings, failures, events,
+      failures_per_year, mean_temperature)``.
+    * `anomaly` gathers the events of a drive. ``alerts`` gets drives that failed, or that had at
+      least `kinds` kinds of events, as ``(serial_number, model, failed, kinds, events, first_day,
+      last_day)``.
+
+    A reading costs about 1 microsecond to make, 0.7 to filter and count in its windows, and 0.5 to
+    detect. Readings of a model and day, and events of a drive, are added up before they are sent;
+    what arrives costs some microseconds a row. State grows with the days and the drives.
+    """
+
+    name: ClassVar[str] = "debs2024"
+    summary: ClassVar[str] = "drives -> filter -> detect -> anomaly, aggregate: statistics, alerts"
+    keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "storage": ("model", "window_start"),
+        "alerts": ("serial_number", "model"),
+    }
+
+    window_days: int = param(30, "Length of a window.", least=1, unit="days")
+    slide_days: int = param(1, "Distance between windows.", least=1, unit="days")
+    kinds: int = param(2, "Kinds of events that make an alert.", least=1, most=7)
+    drives: int = param(2_000, "Drives in generated data.", least=1)
+
+    def content(self, zipf: float) -> Content:
+        """Backblaze's columns, the models skewed."""
+        return Drives(self.drives, zipf=zipf)
+
+    def read(
+        self, path: str | Path, *, speed: Profile | str | float = 1000.0, rows: int | None = None
+    ) -> Replay:
+        """Read Backblaze's daily CSV files, or Parquet with the same columns."""
+        return Replay(path, reader_for(path, SCHEMA, REQUIRED), speed, rows).checked()
+
+    def pipeline(
+        self,
+        source: Any,
+        sinks: Mapping[str, Sink] | None = None,
+        *,
+        parallelism: int | Mapping[str, int] | None = None,
+        chain: bool = True,
+    ) -> Pipeline:
+        """Build the pipeline with its two sinks; see `App.pipeline`."""
+        many, out = Instances(parallelism, chain), self._sinks(sinks)
+        by_model = ("model", "window_start")
+        return many.checked(
+            Pipeline(self.name)
+            .source(
+                "drives",
+                source,
+                parallelism=many.of("drives"),
+                rate_per_s=rate_of(source),
+                cpu_us_per_tuple=1.0,
+                tuple_bytes=120.0,
+            )
+            .map(
+                "filter",
+                valid,
+                parallelism=many.stateless("filter"),
+                chain=chain,
+                cpu_us_per_tuple=0.5,
+                selectivity=0.98,
+                tuple_bytes=100.0,
+            )
+            .map("windows", self.windows, cpu_us_per_tuple=0.2, selectivity=0.1, tuple_bytes=50.0)
+            .map(
+                "detect",
+                detect,
+                after="filter",
+                parallelism=many.stateless("detect"),
+                chain=chain,
+                cpu_us_per_tuple=0.5,
+                selectivity=0.1,
+                tuple_bytes=90.0,
+            )
+            .map("event-windows", self.event_windows, cpu_us_per_tuple=0.2, tuple_bytes=50.0)
+            .keyed(
+                "aggregate",
+                by=by_model,
+                reduce={
+                    name: total(name) for name in ("readings", "failures", "events", "temperature")
+                },
+                after=[
+                    Link("windows", Grouping.FIELDS, by_model),
+                    Link("event-windows", Grouping.FIELDS, by_model),
+                ],
+                parallelism=many.of("aggregate"),
+                cpu_us_per_tuple=3.0,
+                tuple_bytes=50.0,
+            )
+            .map("statistics", statistics, cpu_us_per_tuple=0.2, tuple_bytes=60.0)
+            .sink("storage", out["storage"])
+            .keyed(
+                "anomaly",
+                by=("serial_number", "model"),
+                reduce={
+                    **{name: largest(name) for name in EVENTS},
+                    "events": count(),
+                    "first_day": smallest("date", pa.date32()),
+                    "last_day": largest("date", pa.date32()),
+                },
+                after="detect",
+                parallelism=many.of("anomaly"),
+                cpu_us_per_tuple=5.0,
+                tuple_bytes=110.0,
+            )
+            .map("alert", self.alert, cpu_us_per_tuple=0.2, selectivity=0.5, tuple_bytes=60.0)
+            .sink("alerts", out["alerts"])
+        )
+
+    # ---- functions of the steps
+
+    def windows(self, batch: pa.RecordBatch) -> pa.Table | None:
+        """Count readings in all windows that they are in."""
+        days = pa.Table.from_batches([batch]).group_by(["model", "date"], use_threads=False)
+        made = days.aggregate([([], "count_all"), ("failed", "sum"), ("temperature", "sum")])
+        zero = pa.array(np.zeros(made.num_rows, dtype=np.int64))
+        return self._slide(
+            made.column("model"),
+            made.column("date"),
+            readings=made.column("count_all"),
+            failures=made.column("failed_sum"),
+            events=zero,
+            temperature=made.column("temperature_sum"),
+        )
+
+    def event_windows(self, batch: pa.RecordBatch) -> pa.Table | None:
+        """Count events in all windows that they are in."""
+        days = pa.Table.from_batches([batch]).group_by(["model", "date"], use_threads=False)
+        made = days.aggregate([([], "count_all")])
+        zero = pa.array(np.zeros(made.num_rows, dtype=np.int64))
+        return self._slide(
+            made.column("model"),
+            made.column("date"),
+            readings=zero,
+            failures=zero,
+            events=made.column("count_all"),
+            temperature=zero,
+        )
+
+    def _slide(self, model: Any, day: Any, **counts: Any) -> pa.Table:
+        """Repeat each row for all windows that its day is in."""
+        days = np.asarray(day.cast(pa.int32())).astype(np.int64)
+        # Windows start at multiples of the slide; the latest that holds the day, then earlier ones.
+        latest = days // self.slide_days
+        starts = (latest[:, None] - np.arange(-(-self.window_days // self.slide_days))) * (
+            self.slide_days
+        )
+        row, which = np.nonzero(starts > days[:, None] - self.window_days)
+        start = pa.array(starts[row, which].astype(np.int32)).cast(pa.date32())
+        take = pa.array(row)
+        return pa.table(
+            {
+                "model": model.take(take),
+                "window_start": start,
+                **{name: column.take(take) for name, column in counts.items()},
+            }
+        )
+
+    def alert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Keep the drives that failed or had several kinds of events."""
+        flags = [np.asarray(batch.column(name)) for name in EVENTS]
+        kinds = np.sum(flags, axis=0, dtype=np.int64)
+        named = pa.record_batch(
+            {
+                "serial_number": batch.column("serial_number"),
+                "model": batch.column("model"),
+                "failed": pa.array(flags[0] > 0),
+                "kinds": pa.array(kinds),
+                **{name: batch.column(name) for name in ("events", "first_day", "last_day")},
+            }
+        )
+        return named.filter(pa.array((flags[0] > 0) | (kinds >= self.kinds)))
+
+    # ---- checking
+
+    def expected(self, table: pa.Table) -> dict[str, pa.Table]:
+        """Go through the readings one by one."""
+        sums: dict[tuple[str, date], list[int]] = {}
+        drives: dict[tuple[str, str], dict[str, Any]] = {}
+        for row in table.to_pylist():
+            if not _is_valid(row):
+                continue
+            happened = _events(row)
+            start = row["date"] - (row["date"] - _EPOCH).days % self.slide_days * _DAY
+            while start > row["date"] - self.window_days * _DAY:
+                mine = sums.setdefault((row["model"], start), [0, 0, 0, 0])
+                mine[0] += 1
+                mine[1] += row["failure"]
+                mine[2] += bool(happened)
+                mine[3] += _temperature(row)
+                start -= self.slide_days * _DAY
+            if happened:
+                key = (row["serial_number"], row["model"])
+                drive = drives.setdefault(key, {"seen": set(), "days": []})
+                drive["seen"] |= happened
+                drive["days"].append(row["date"])
+        storage = [
+            {
+                "model": model,
+                "window_start": start,
+                "readings": readings,
+                "failures": failures,
+                "events": events,
+                "failures_per_year": failures * 365.0 / readings,
+                "mean_temperature": heat / readings,
+            }
+            for (model, start), (readings, failures, events, heat) in sorted(sums.items())
+        ]
+        alerts = [
+            {
+                "serial_number": serial,
+                "model": model,
+                "failed": "failed" in drive["seen"],
+                "kinds": len(drive["seen"]),
+                "events": len(drive["days"]),
+                "first_day": min(drive["days"]),
+                "last_day": max(drive["days"]),
+            }
+            for (serial, model), drive in sorted(drives.items())
+            if "failed" in drive["seen"] or len(drive["seen"]) >= self.kinds
+        ]
+        return {
+            "storage": pa.Table.from_pylist(storage, STORAGE),
+            "alerts": pa.Table.from_pylist(alerts, ALERTS),
+        }
+
+
+STORAGE = pa.schema(
+    [
+        ("model", pa.string()),
+        ("window_start", pa.date32()),
+        ("readings", pa.int64()),
+        ("failures", pa.int64()),
+        ("events", pa.int64()),
+        ("failures_per_year", pa.float64()),
+        ("mean_temperature", pa.float64()),
+    ]
+)
+
+ALERTS = pa.schema(
+    [
+        ("serial_number", pa.string()),
+        ("model", pa.string()),
+        ("failed", pa.bool_()),
+        ("kinds", pa.int64()),
+        ("events", pa.int64()),
+        ("first_day", pa.date32()),
+        ("last_day", pa.date32()),
+    ]
+)
+
+
+def valid(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Drop readings that cannot be right, and make whole numbers of what is used."""
+    fine = pc.and_(
+        pc.greater(batch.column("capacity_bytes"), 0),
+        pc.and_(
+            pc.greater_equal(batch.column("failure"), 0), pc.less_equal(batch.column("failure"), 1)
+        ),
+    )
+    for name in ("date", "serial_number", "model", "smart_9_raw"):
+        fine = pc.and_(fine, batch.column(name).is_valid())
+    kept = batch.filter(fine)
+    raw = [_whole_numbers(kept.column(name), name) for name in COLUMNS]
+    return pa.record_batch(
+        [kept.column("serial_number"), kept.column("model"), kept.column("date"), *raw],
+        names=[
+            "serial_number",
+            "model",
+            "date",
+            "failed",
+            *EVENTS[1:4],
+            "temperature",
+            *EVENTS[5:],
+        ],
+    )
+
+
+def detect(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Keep the readings with an event, as zeros and ones."""
+    flags = {
+        name: pc.greater_equal(batch.column("temperature"), HOT_C)
+        if name == "hot"
+        else pc.greater(batch.column(name), 0)
+        for name in EVENTS
+    }
+    some = None
+    for flag in flags.values():
+        some = flag if some is None else pc.or_(some, flag)
+    kept = batch.select(["serial_number", "model", "date"])
+    columns = [*kept.columns, *(flag.cast(pa.int64()) for flag in flags.values())]
+    made = pa.record_batch(columns, names=[*kept.schema.names, *flags])
+    return made.filter(some)
+
+
+def statistics(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """Turn sums into rates and means, for windows with readings."""
+    batch = batch.filter(pc.greater(batch.column("readings"), 0))
+    readings = batch.column("readings").cast(pa.float64())
+    per_year = pc.divide(pc.multiply(batch.column("failures").cast(pa.float64()), 365.0), readings)
+    mean = pc.divide(batch.column("temperature").cast(pa.float64()), readings)
+    columns = [batch.column(name) for name in STORAGE.names[:5]]
+    return pa.record_batch([*columns, per_year, mean], schema=STORAGE)
+
+
+def _whole_numbers(column: pa.Array, name: str) -> pa.Array:
+    values = np.asarray(column.cast(pa.float64()).fill_null(0))
+    whole = np.clip(np.nan_to_num(values), 0, LARGEST_RAW).astype(np.int64)
+    return pa.array(whole % 256 if name == TEMPERATURE else whole)
+
+
+def _whole(value: float | None) -> int:
+    return int(min(max(value or 0, 0), LARGEST_RAW))
+
+
+def _temperature(row: Mapping[str, Any]) -> int:
+    return _whole(row[TEMPERATURE]) % 256
+
+
+def _is_valid(row: Mapping[str, Any]) -> bool:
+    named = all(row[name] is not None for name in ("date", "serial_number", "model", "smart_9_raw"))
+    return named and (row["capacity_bytes"] or 0) > 0 and row["failure"] in (0, 1)
+
+
+def _events(row: Mapping[str, Any]) -> set[str]:
+    found = set()
+    for event, column in zip(EVENTS, COLUMNS, strict=True):
+        if _temperature(row) >= HOT_C if event == "hot" else _whole(row[column]) > 0:
+            found.add(event)
+    return found

@@ -1,0 +1,42 @@
+"""The command itself: it only gathers the subcommands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import penstock
+from penstock.cli import apps, plan, run, strategies
+
+app = typer.Typer(
+    name="penstock",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Plan, place, measure and move streaming topologies.",
+    epilog="Start with: penstock run wordcount",
+)
+app.command("plan", help=plan.HELP)(plan.plan)
+app.command("run", help=run.HELP)(run.run)
+app.command("apps", help=apps.HELP)(apps.apps)
+app.command("strategies", help=strategies.HELP)(strategies.strategies)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"penstock {penstock.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Plan, place, measure and move streaming topologies."""

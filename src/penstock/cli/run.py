@@ -1,0 +1,143 @@
+"""``penstock run``: an application on Spark, watched while it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.apps import apps
+from penstock.cli.exits import INTERRUPTED, clean_exit, say
+from penstock.cli.java import require_java
+from penstock.cli.live import Board
+from penstock.model import InvalidValue, PenstockError
+from penstock.pipeline.profile import Profile
+from penstock.report.page import write_report
+from penstock.report.summary import summarise
+from penstock.strategies import strategies
+
+#: Nodes of the embedded cluster.
+DEFAULT_NODES = 4
+
+HELP = """Run an application on Spark under a strategy, and report what was measured.
+
+Without --master an embedded cluster is started: one process for each node. The profile of --rate
+says how many tuples a second come: 2000, steps:1800x20,3000x20, sine:1000..5000/60,
+square:1000,4000/30 or file:PATH.
+
+Exit codes: 0 fine, 1 rows lost or duplicated, 2 bad input or a failed run, 130 interrupted.
+
+\b
+Examples:
+  penstock run wordcount
+  penstock run commcount --rate square:2000,8000/20 --zipf 1.2 --seconds 60
+  penstock run wordcount --strategy even --nodes 3 --json
+"""
+
+
+def run(
+    app: Annotated[
+        str, typer.Argument(metavar="APP", help="Application, as 'penstock apps' lists them.")
+    ],
+    strategy: Annotated[
+        str, typer.Option("--strategy", metavar="NAME", help="Strategy that plans it.")
+    ] = "penstock",
+    rate: Annotated[
+        str, typer.Option("--rate", metavar="PROFILE", help="Tuples a second over time.")
+    ] = "2000",
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="N", help="How long tuples come.")
+    ] = 60.0,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Spark master instead of an embedded cluster."
+        ),
+    ] = None,
+    nodes: Annotated[
+        int, typer.Option("--nodes", metavar="N", help="Nodes of the embedded cluster.")
+    ] = DEFAULT_NODES,
+    zipf: Annotated[
+        float, typer.Option("--zipf", metavar="Z", help="Skew of the keys, 0 to 2.")
+    ] = 1.0,
+    parallelism: Annotated[
+        int | None,
+        typer.Option("--parallelism", metavar="N", help="Instances of every operator."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds, equal input.")] = 0,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint", metavar="DIR", help="Keep journal and state here, and go on from it."
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", metavar="PLACE", help="Metrics: a SQLite file or a postgresql:// URL."
+        ),
+    ] = None,
+    report: Annotated[
+        Path, typer.Option("--report", metavar="FILE", help="Where the HTML report goes.")
+    ] = Path("penstock-report.html"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end.")
+    ] = False,
+) -> None:
+    """Run an application; see `HELP`."""
+    with clean_exit():
+        chosen = apps.make(app)
+        if strategy not in strategies.names():
+            raise InvalidValue(
+                "strategy", "a run", "one of " + ", ".join(strategies.names()), strategy
+            )
+        if not seconds > 0:
+            raise InvalidValue("seconds", "a run", "more than 0", seconds)
+        profile = Profile.parse(rate)
+        rows = profile.position(seconds)
+        source = chosen.source(profile, zipf=zipf, seed=seed, rows=rows)
+        pipeline = chosen.pipeline(source, parallelism=parallelism)
+        require_java()
+        try:
+            from penstock import spark as engine
+        except ImportError as error:
+            raise PenstockError(
+                f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
+            ) from None
+        interrupted = False
+        with Board(as_json) as board:
+            board.say(f"starting Spark on {master or f'an embedded cluster of {nodes} nodes'}")
+            where = master or engine.embedded(nodes)
+            with engine.cluster(where) as spark:
+                board.say("warming up the workers")
+                with engine.start(
+                    pipeline,
+                    spark,
+                    strategy,
+                    listener=board.show,
+                    checkpoint=checkpoint,
+                    store=store,
+                    seed=seed,
+                ) as running:
+                    board.plan(running.plan)
+                    try:
+                        while not running.await_end(0.2):
+                            board.tick(running.elapsed_s)
+                    except KeyboardInterrupt:
+                        interrupted = True
+                        board.say("stopping after the batch that is running")
+                        running.stop()
+                    records = running.records()
+        summary = summarise(records)
+        write_report(records, report)
+        if as_json:
+            typer.echo(json.dumps(summary))
+        else:
+            board.summary(summary, report)
+        if interrupted:
+            raise typer.Exit(INTERRUPTED)
+        if summary["rows_lost"] or summary["rows_duplicated"]:
+            say("penstock: rows were lost or duplicated")
+            raise typer.Exit(1)

@@ -1,0 +1,44 @@
+"""``penstock strategies``: what there is to choose from."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from penstock.cli.exits import clean_exit
+from penstock.cli.show import show_strategies
+from penstock.strategies import describe
+from penstock.strategies import strategies as registered
+
+HELP = """List the strategies: what each does, its source, its parameters.
+
+\b
+Examples:
+  penstock strategies
+  penstock strategies --json
+"""
+
+
+def strategies(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object a line for each strategy.")
+    ] = False,
+) -> None:
+    """List the strategies; see `HELP`."""
+    with clean_exit():
+        rows = [
+            {
+                "name": name,
+                "summary": registered.get(name).summary,
+                "origin": registered.get(name).origin,
+                "parameters": describe(registered.get(name)),
+            }
+            for name in registered.names()
+        ]
+        if as_json:
+            for row in rows:
+                typer.echo(json.dumps(row, default=str, ensure_ascii=True))
+        else:
+            show_strategies(rows)

@@ -1,0 +1,1 @@
+"""Engines that run plans."""

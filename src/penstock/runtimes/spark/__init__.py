@@ -1,0 +1,1 @@
+"""Spark as the engine of pipelines; the only place that imports it."""

@@ -1,0 +1,290 @@
+"""Runs the tasks of a wave on Spark: one job, one stage a layer, one partition an instance."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import struct
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext, cloudpickle
+from pyspark.core.rdd import RDD
+from pyspark.serializers import NoOpSerializer
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.model import PenstockError
+from penstock.pipeline.execute import run_partition
+from penstock.pipeline.layout import Layout
+from penstock.pipeline.wave import Wave
+from penstock.runtimes.spark.jvm import TaskFact, jvm_of
+
+#: Seconds between two looks at the executors while a batch runs.
+WATCH_S = 0.25
+
+_dumps: Any = cloudpickle.dumps
+
+_FROZEN = False
+_LAYOUTS: dict[str, Layout] = {}
+
+
+class ExecutorLost(PenstockError):
+    """Executors that a batch was pinned to are gone; the batch left nothing and can be rerun."""
+
+    def __init__(self, executors: Iterable[str]) -> None:
+        self.executors = tuple(sorted(executors))
+        super().__init__(f"lost executors {', '.join(self.executors)} during a batch")
+
+
+@dataclass(eq=False)
+class SparkBackend:
+    """Runs waves; remembers where the tasks of the last one ran.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    executor_of : callable
+        From the home of an instance, as in `Wave.homes`, to the id of an executor; "" is anywhere.
+    """
+
+    spark: SparkSession
+    executor_of: Callable[[str], str]
+    rows: DataFrame | None = None
+    pinned: list[list[str]] = field(default_factory=list)
+    group: str = ""
+    _layout: tuple[Layout, Any] | None = None
+    _base: dict[int, Any] = field(default_factory=dict)
+
+    def run(self, layout: Layout, wave: Wave) -> list[bytes]:
+        """Run the batch as one job and collect the frames for the driver."""
+        sc = self.spark.sparkContext
+        jvm = jvm_of(sc)
+        shared = self._share(sc, layout)
+        alive = {executor.id: executor for executor in jvm.executors()}
+        self.pinned = [[self.executor_of(home) for home in places] for places in wave.places]
+        gone = {e for layer in self.pinned for e in layer if e and e not in alive}
+        if gone:
+            raise ExecutorLost(gone)
+        locations = [[alive[e].location if e else "" for e in layer] for layer in self.pinned]
+        current = self._first(sc, shared, wave, locations[0])
+        for layer in range(1, len(wave.layers)):
+            moved = _shuffled(sc, current, wave.width(layer))
+            current = _python(sc, _pinned(sc, moved, locations[layer]), _body(shared, wave, layer))
+        self.group = f"penstock-{layout.pipeline.name}-{wave.batch_id}-{id(wave)}"
+        wanted = {e for layer in self.pinned for e in layer if e}
+        with _Watch(sc, self.group, wanted) as watch:
+            sc.setJobGroup(self.group, f"{layout.pipeline.name} batch {wave.batch_id}")
+            try:
+                pairs = _collect(sc, current)
+            except Py4JJavaError as error:
+                if watch.lost:
+                    raise ExecutorLost(watch.lost) from error
+                raise
+            finally:
+                sc._jsc.clearJobGroup()
+        return pairs[1::2]
+
+    def warm_up(self) -> None:
+        """Have every executor start its Python worker and load what a task needs, once.
+
+        Without it the first batch would wait for that, and all tuples that come meanwhile.
+        """
+        sc = self.spark.sparkContext
+        executors = jvm_of(sc).executors()
+        slots = [executor.location for executor in executors for _ in range(executor.cores)]
+        base = _pinned(sc, sc.parallelize(range(len(slots)), len(slots))._jrdd, slots)
+
+        def load(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+            for _ in arrived:
+                pass
+            freeze()
+            yield _key(0)
+            yield b""
+
+        _collect(sc, _python(sc, _shuffled(sc, _python(sc, base, load), 1), load))
+
+    def facts(self) -> list[TaskFact]:
+        """Tasks of the last batch, as Spark recorded them."""
+        return jvm_of(self.spark.sparkContext).tasks(self.group)
+
+    def _share(self, sc: SparkContext, layout: Layout) -> Any:
+        """Send the layout to the workers once, not with every batch."""
+        if self._layout is None or self._layout[0] is not layout:
+            self._layout = (layout, _Shared(sc.broadcast(_dumps(layout.for_workers()))))
+        return self._layout[1]
+
+    def _first(self, sc: SparkContext, shared: Any, wave: Wave, locations: list[str]) -> Any:
+        """Return the first layer: instances that read their own ranges, or rows of a DataFrame."""
+        if self.rows is not None:
+            return _from_rows(self.spark, self.rows, shared, wave, locations)
+        width = wave.width(0)
+        if width not in self._base:
+            self._base[width] = sc.parallelize(range(width), width)._jrdd
+        return _python(
+            sc, _pinned(sc, self._base[width], locations), _body(shared, wave, 0, source=True)
+        )
+
+
+class _Shared:
+    """A layout as tasks hold it: unpickled once for each worker process.
+
+    Functions of the user's script can only be sent as cloudpickle sends them, by value.
+    """
+
+    def __init__(self, broadcast: Any) -> None:
+        self.broadcast = broadcast
+        self.token = uuid.uuid4().hex
+
+    @property
+    def value(self) -> Layout:
+        found = _LAYOUTS.get(self.token)
+        if found is None:
+            _LAYOUTS.clear()
+            found = _LAYOUTS[self.token] = pickle.loads(self.broadcast.value)
+        return found
+
+
+def _body(shared: Any, wave: Wave, layer: int, source: bool = False) -> Any:
+    """Return the function of one layer's tasks: frames in, keys and frames out."""
+
+    def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+        freeze()
+        frames: Iterable[bytes] = arrived
+        if source:
+            # Read to the end: a worker whose input is left over is not used again.
+            for _ in arrived:
+                pass
+            frames = ()
+        for target, frame in run_partition(shared.value, wave, layer, partition, frames):
+            yield _key(target)
+            yield frame
+
+    return run
+
+
+def _key(partition: int) -> bytes:
+    """Write the number of a partition as PySpark does: eight bytes, the highest first."""
+    return struct.pack("!q", partition)
+
+
+def freeze() -> None:
+    """Take what is loaded out of the garbage collector's sight, once for each worker process.
+
+    PySpark's daemon collects garbage after every task, which would walk through every imported
+    module and all state each time.
+    """
+    global _FROZEN
+    if not _FROZEN:
+        gc.collect()
+        gc.freeze()
+        _FROZEN = True
+
+
+def _python(sc: SparkContext, jrdd: Any, body: Any) -> Any:
+    """Run a Python function over an RDD of byte strings, giving one."""
+    rdd: Any = RDD(jrdd, sc, NoOpSerializer())
+    made = rdd.mapPartitionsWithIndex(body, preservesPartitioning=True)
+    made._bypass_serializer = True
+    return made._jrdd
+
+
+def _shuffled(sc: SparkContext, jrdd: Any, partitions: int) -> Any:
+    """Send every frame to the partition that the key before it names."""
+    jvm: Any = sc._jvm
+    pairs = jvm.PairwiseRDD(jrdd.rdd()).asJavaPairRDD()
+    return jvm.PythonRDD.valueOfPair(pairs.partitionBy(jvm.PythonPartitioner(partitions, 0)))
+
+
+def _pinned(sc: SparkContext, jrdd: Any, locations: list[str]) -> Any:
+    jvm: Any = sc._jvm
+    pinned = jvm_of(sc).pin(jrdd.rdd(), locations)
+    return jvm.org.apache.spark.api.java.JavaRDD.fromRDD(pinned, jrdd.classTag())
+
+
+def _collect(sc: SparkContext, jrdd: Any) -> list[bytes]:
+    from pyspark.core import rdd as inner
+
+    jvm: Any = sc._jvm
+    load: Any = vars(inner)["_load_from_socket"]
+    with load(jvm.PythonRDD.collectAndServe(jrdd.rdd()), NoOpSerializer()) as stream:
+        return list(stream)
+
+
+def _from_rows(
+    spark: SparkSession, rows: DataFrame, shared: Any, wave: Wave, locations: list[str]
+) -> Any:
+    """Return the first layer over a DataFrame of (source step, Arrow message) rows."""
+    sc = spark.sparkContext
+    made: Any = spark
+    pinned = jvm_of(sc).pin(rows._jdf.queryExecution().toRdd(), locations)
+    frame = DataFrame(
+        made._jsparkSession.internalCreateDataFrame(pinned, rows._jdf.schema(), False), spark
+    )
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        from penstock.pipeline.frames import decode
+
+        freeze()
+        context = TaskContext.get()
+        assert context is not None
+        arrived: dict[str, list[pa.Table]] = {}
+        for batch in batches:
+            for name, body in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                arrived.setdefault(name, []).append(decode(body.as_buffer()))
+        for vertex in wave.layers[0]:
+            head = shared.value.by_name[vertex].head
+            if head not in arrived and context.partitionId() > 0:
+                continue
+            instance = context.partitionId() % wave.parallelism[vertex]
+            _, partition = wave.address(vertex, instance)
+            tables = [(head, table) for table in arrived.get(head, [])]
+            pairs = list(run_partition(shared.value, wave, 0, partition, (), tables))
+            yield pa.record_batch(
+                [
+                    pa.array([target for target, _ in pairs], pa.int32()),
+                    pa.array([data for _, data in pairs], pa.binary()),
+                ],
+                names=["target", "frame"],
+            )
+
+    out = frame.mapInArrow(run, "target int, frame binary")
+    pairs = jvm_of(sc).frames(out._jdf.queryExecution().toRdd())
+    jvm: Any = sc._jvm
+    return jvm.org.apache.spark.api.java.JavaRDD.fromRDD(pairs, pairs.elementClassTag())
+
+
+class _Watch:
+    """Cancels a job when an executor that it is pinned to is gone.
+
+    Left alone, its tasks would wait for that executor as long as they may wait for any.
+    """
+
+    def __init__(self, sc: SparkContext, group: str, executors: set[str]) -> None:
+        self._sc, self._group, self._executors = sc, group, executors
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True, name="penstock-watch")
+        self.lost: set[str] = set()
+
+    def __enter__(self) -> _Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        jvm = jvm_of(self._sc)
+        while not self._done.wait(WATCH_S):
+            missing = self._executors - {executor.id for executor in jvm.executors()}
+            if missing:
+                self.lost = missing
+                self._sc.cancelJobGroup(self._group)
+                return

@@ -1,0 +1,145 @@
+"""The few classes that run in Spark's JVM: compiled from source when a session is first used.
+
+Spark brings a Java compiler of its own, Janino, so that a Java runtime is all that a machine needs.
+The classes go to the executors as a jar, and the driver loads them from the compiler itself.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pyspark import SparkContext
+
+_SOURCES = ("PinnedRDD", "FrameRDD", "Facts")
+_INSTALLED: WeakKeyDictionary[SparkContext, Jvm] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Executor:
+    """One executor as Spark lists it."""
+
+    id: str
+    host: str
+    cores: int
+    memory_bytes: int
+
+    @property
+    def location(self) -> str:
+        """How Spark spells a preference for this executor."""
+        return f"executor_{self.host}_{self.id}"
+
+
+@dataclass(frozen=True)
+class TaskFact:
+    """One task attempt as Spark recorded it."""
+
+    job: int
+    stage: int
+    attempt: int
+    partition: int
+    executor: str
+    host: str
+    status: str
+    run_ms: int = 0
+    jvm_cpu_ns: int = 0
+    local_bytes: int = 0
+    remote_bytes: int = 0
+    peak_memory_bytes: int = 0
+
+
+class Jvm:
+    """Our classes in one SparkContext."""
+
+    def __init__(self, sc: SparkContext) -> None:
+        self._sc = sc
+        self._jvm: Any = sc._jvm
+        self._gateway: Any = sc._gateway
+        jvm: Any = self._jvm
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        code: dict[str, bytes] = {}
+        self._classes: dict[str, Any] = {}
+        for name in _SOURCES:
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(loader)
+            text = (files(__package__) / "java" / f"{name}.java").read_text(encoding="utf-8")
+            compiler.cook(f"{name}.java", jvm.java.io.StringReader(text))
+            code.update({str(k): bytes(v) for k, v in dict(compiler.getBytecodes()).items()})
+            self._classes[name] = compiler.getClassLoader().loadClass(f"penstock.{name}")
+        self._folder = tempfile.TemporaryDirectory(prefix="penstock-jvm-")
+        jar = Path(self._folder.name) / "penstock-placement.jar"
+        with zipfile.ZipFile(jar, "w") as out:
+            for name, binary in code.items():
+                out.writestr(name.replace(".", "/") + ".class", binary)
+        sc._jsc.addJar(str(jar))
+
+    def pin(self, rdd: Any, locations: list[str]) -> Any:
+        """Wrap an RDD so that its partitions prefer the given locations."""
+        names = self._gateway.new_array(self._jvm.java.lang.String, len(locations))
+        for i, location in enumerate(locations):
+            names[i] = location
+        return self._make("PinnedRDD", rdd, names)
+
+    def frames(self, rdd: Any) -> Any:
+        """Turn rows of (int, binary) into the pairs that Python writes."""
+        return self._make("FrameRDD", rdd)
+
+    def executors(self) -> list[Executor]:
+        """Executors that are alive; the driver itself only where it runs the tasks."""
+        text = self._call("executors", self._sc._jsc.sc())
+        rows = [line.split("\t") for line in text.splitlines()]
+        local = str(self._sc.master).startswith("local[") or self._sc.master == "local"
+        return [
+            Executor(name, host, int(cores), int(memory))
+            for name, host, cores, memory in sorted(rows)
+            if local or name != "driver"
+        ]
+
+    def tasks(self, group: str) -> list[TaskFact]:
+        """Task attempts of a job group."""
+        text = self._call("tasks", self._sc._jsc.sc(), group)
+        facts = []
+        for line in text.splitlines():
+            job, stage, attempt, partition, executor, host, status, *rest = line.split("\t")
+            facts.append(
+                TaskFact(
+                    int(job),
+                    int(stage),
+                    int(attempt),
+                    int(partition),
+                    executor,
+                    host,
+                    status,
+                    *(int(value) for value in rest),
+                )
+            )
+        return facts
+
+    def _make(self, name: str, *arguments: Any) -> Any:
+        constructor = self._classes[name].getConstructors()[0]
+        return constructor.newInstance(self._objects(arguments))
+
+    def _call(self, method: str, *arguments: Any) -> str:
+        for candidate in self._classes["Facts"].getMethods():
+            if candidate.getName() == method:
+                return str(candidate.invoke(None, self._objects(arguments)))
+        raise AttributeError(method)
+
+    def _objects(self, values: tuple[Any, ...]) -> Any:
+        array = self._gateway.new_array(self._jvm.java.lang.Object, len(values))
+        for i, value in enumerate(values):
+            array[i] = value
+        return array
+
+
+def jvm_of(sc: SparkContext) -> Jvm:
+    """Our classes in a SparkContext, compiled on first use."""
+    found = _INSTALLED.get(sc)
+    if found is None:
+        found = _INSTALLED[sc] = Jvm(sc)
+    return found

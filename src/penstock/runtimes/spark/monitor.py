@@ -1,0 +1,188 @@
+"""From what the tasks said and what Spark recorded to the records of the metrics store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.model import Kind, Plan
+from penstock.pipeline.driver import BatchResult
+from penstock.pipeline.execute import STAMP_STEP_US
+from penstock.pipeline.layout import Layout
+from penstock.runtimes.spark.jvm import TaskFact
+from penstock.store.histogram import EMPTY, Histogram
+from penstock.store.records import BatchRecord, EdgeRecord, InstanceRecord, imbalance
+
+_SUCCESS = "SUCCESS"
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """One batch as the store keeps it, and the rows that went astray in it."""
+
+    batch: BatchRecord
+    instances: tuple[InstanceRecord, ...]
+    edges: tuple[EdgeRecord, ...]
+    lost: int
+    duplicated: int
+
+
+def observe(
+    run: str,
+    layout: Layout,
+    plan: Plan,
+    result: BatchResult,
+    facts: Sequence[TaskFact],
+    pinned: Sequence[Sequence[str]],
+    *,
+    started_at_s: float,
+    duration_ms: float,
+    committed_elapsed_ms: float,
+    queue_length: int,
+    dropped: int,
+    figures: Mapping[str, float],
+) -> Observed:
+    """Put one batch's records together.
+
+    Parameters
+    ----------
+    facts : sequence of TaskFact
+        What Spark recorded of the batch's job.
+    pinned : sequence of sequence of str
+        Executor that each partition of each layer was to run on; "" is anywhere.
+    committed_elapsed_ms : float
+        Stream time of the commit, on the clock of the stamps.
+    """
+    stages = sorted({fact.stage for fact in facts})
+    ran: dict[tuple[int, int], TaskFact] = {}
+    tasks = honoured = 0
+    for fact in facts:
+        layer = stages.index(fact.stage)
+        if fact.status != _SUCCESS:
+            continue
+        ran[layer, fact.partition] = fact
+        wanted = pinned[layer][fact.partition % len(pinned[layer])] if layer < len(pinned) else ""
+        if wanted:
+            tasks += 1
+            honoured += fact.executor == wanted
+    instances = _instances(run, plan, result, ran)
+    stateful = [v.name for v in layout.vertices if v.kind is Kind.STATEFUL]
+    lin, lit = imbalance(instances, stateful)
+    edges = _edges(run, layout, result)
+    lost, duplicated = _astray(layout, result)
+    return Observed(
+        BatchRecord(
+            run,
+            result.batch_id,
+            started_at_s,
+            duration_ms,
+            rows_in=result.rows_in,
+            rows_out=sum(result.rows_to_sinks.values()),
+            queue_length=queue_length,
+            dropped=dropped,
+            local_bytes=sum(fact.local_bytes for fact in ran.values()),
+            remote_bytes=sum(fact.remote_bytes for fact in ran.values()),
+            tasks=tasks,
+            tasks_honoured=honoured,
+            nodes_used=len({i.node for i in instances}),
+            lin=lin,
+            lit=lit,
+            latency=_latency(result, committed_elapsed_ms),
+            figures={**figures, "skipped": float(result.skipped)},
+        ),
+        instances,
+        edges,
+        lost,
+        duplicated,
+    )
+
+
+def _instances(
+    run: str, plan: Plan, result: BatchResult, ran: Mapping[tuple[int, int], TaskFact]
+) -> tuple[InstanceRecord, ...]:
+    records = []
+    for stats in result.stats:
+        fact = ran.get(result.wave.address(stats.vertex, stats.instance))
+        spot = plan.placement[stats.vertex][stats.instance]
+        records.append(
+            InstanceRecord(
+                run,
+                result.batch_id,
+                stats.vertex,
+                stats.instance,
+                spot.node,
+                executor=fact.executor if fact else "",
+                host=fact.host if fact else "",
+                tuples_in=stats.rows_in,
+                tuples_out=stats.rows_out,
+                cpu_ms=stats.cpu_s * 1000.0,
+                run_ms=stats.wall_s * 1000.0,
+                mem_bytes=stats.rss_bytes,
+            )
+        )
+    return tuple(records)
+
+
+def _edges(run: str, layout: Layout, result: BatchResult) -> tuple[EdgeRecord, ...]:
+    """Tuples between instances, the wires between two vertices added up."""
+    matrices: dict[tuple[str, str], np.ndarray[tuple[int, int], np.dtype[np.int64]]] = {}
+    count = result.wave.parallelism
+    for stats in result.stats:
+        for number, targets in stats.sent.items():
+            wire = layout.wires[number]
+            key = (wire.source, wire.target)
+            if key not in matrices:
+                matrices[key] = np.zeros((count[wire.source], count[wire.target]), dtype=np.int64)
+            for target, rows in targets.items():
+                matrices[key][stats.instance, target] += rows
+    return tuple(
+        EdgeRecord.of(run, result.batch_id, source, target, matrix)
+        for (source, target), matrix in matrices.items()
+    )
+
+
+def _astray(layout: Layout, result: BatchResult) -> tuple[int, int]:
+    """Count rows that were sent and not received, and rows received that nobody sent.
+
+    For a source, what the batch's ranges hold stands for what was sent.
+    """
+    sent: dict[tuple[str, int], int] = {}
+    for stats in result.stats:
+        for number, targets in stats.sent.items():
+            for target, rows in targets.items():
+                key = (layout.wires[number].target, target)
+                sent[key] = sent.get(key, 0) + rows
+    received: dict[tuple[str, int], int] = {}
+    for stats in result.stats:
+        key = (stats.vertex, stats.instance)
+        received[key] = received.get(key, 0) + stats.rows_in
+    lost = duplicated = 0
+    for vertex in layout.vertices:
+        if vertex.kind is Kind.SOURCE:
+            cuts = result.ranges.get(vertex.head)
+            if cuts is None:
+                continue
+            wanted = sum(stop - start for start, stop in cuts)
+            got = sum(rows for (name, _), rows in received.items() if name == vertex.name)
+            lost += max(0, wanted - got)
+            duplicated += max(0, got - wanted)
+            continue
+        for instance in range(result.wave.parallelism[vertex.name]):
+            key = (vertex.name, instance)
+            difference = sent.get(key, 0) - received.get(key, 0)
+            lost += max(0, difference)
+            duplicated += max(0, -difference)
+    return lost, duplicated
+
+
+def _latency(result: BatchResult, committed_elapsed_ms: float) -> Histogram:
+    stamps: dict[int, int] = {}
+    for stats in result.stats:
+        for step, count in stats.stamps.items():
+            stamps[step] = stamps.get(step, 0) + count
+    if not stamps:
+        return EMPTY
+    at_ms = np.array(list(stamps)) * (STAMP_STEP_US / 1000.0)
+    return Histogram.of(committed_elapsed_ms - at_ms, np.array(list(stamps.values())))

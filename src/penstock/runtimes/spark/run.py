@@ -1,0 +1,351 @@
+"""A pipeline on Spark: started, driven batch by batch, watched, stopped."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from penstock.model import Cluster, InvalidValue, Keep, PenstockError, Plan
+from penstock.pipeline.build import Pipeline
+from penstock.pipeline.driver import BatchResult, Driver, Ranges
+from penstock.pipeline.feed import QUEUE, Feed
+from penstock.pipeline.layout import Layout, is_source
+from penstock.runtimes.spark.backend import ExecutorLost, SparkBackend
+from penstock.runtimes.spark.jvm import Jvm, jvm_of
+from penstock.runtimes.spark.monitor import Observed, observe
+from penstock.runtimes.spark.nodes import cluster_of, executor_ids
+from penstock.store.records import EventRecord, PlanRecord, RunRecords, Status
+from penstock.store.records import Run as RunRecord
+from penstock.store.store import MetricsStore
+from penstock.strategies import Request, Strategy, strategies
+
+#: Seconds to wait for new tuples, for a lost executor's replacement, and between looks at either.
+IDLE_S, REPLACED_S, LOOK_S = 0.02, 15.0, 0.2
+
+#: Times that one batch is run again after executors were lost.
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a pipeline is run.
+
+    Parameters
+    ----------
+    checkpoint : path or None
+        Folder of the journal and the state, which all executors must reach; None: a folder of its
+        own that is removed at the end. With a folder, a run that was stopped or killed goes on
+        where it was.
+    store : str, path or None
+        Metrics store: a file or a ``postgresql://`` URL; None: in the checkpoint's folder.
+    queue, when_full
+        As in `Feed`.
+    interval_s : float
+        Least time from the start of one batch to that of the next.
+    on_error : str
+        ``stop`` or ``skip``; as in `Driver`.
+    seed : int
+        Of the strategy's randomness.
+    """
+
+    checkpoint: str | Path | None = None
+    store: str | Path | None = None
+    queue: int = QUEUE
+    when_full: str = "wait"
+    interval_s: float = 0.2
+    on_error: str = "stop"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.interval_s >= 0:
+            raise InvalidValue("interval_s", "a run", "a number of at least 0", self.interval_s)
+
+
+class Run:
+    """One pipeline that runs on one Spark session.
+
+    Made by `start`. A thread drives the batches; `await_end` waits for it and raises what it
+    raised.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        strategy: Strategy,
+        options: Options,
+        listener: Callable[[Observed], None] | None = None,
+    ) -> None:
+        self.id = uuid.uuid4().hex[:12]
+        self.layout = Layout.of(pipeline)
+        self.spark = spark
+        self.strategy = strategy
+        self.options = options
+        self.lost = self.duplicated = 0
+        self.failure: BaseException | None = None
+        self._listener = listener
+        self._jvm: Jvm = jvm_of(spark.sparkContext)
+        self._scratch: str | None = None
+        if options.checkpoint is None:
+            self._scratch = tempfile.mkdtemp(prefix="penstock-run-")
+        self.root = Path(options.checkpoint or self._scratch or "")
+        self.root.mkdir(parents=True, exist_ok=True)
+        self._homes: Mapping[str, str] = {}
+        self.backend = SparkBackend(spark, self._executor_of)
+        self.cluster = self._look()
+        self.driver = Driver(
+            self.layout, self.backend, self.root, self._first_plan(), options.on_error
+        )
+        self.store = MetricsStore.open(options.store or self.root / "metrics.sqlite")
+        self._record = RunRecord(
+            self.id, pipeline.name, strategy.name, time.time(), config={"queue": options.queue}
+        )
+        self.store.put_run(self._record)
+        self._events = self._dropped = 0
+        self._put_plan("the first plan")
+        self._halt = threading.Event()
+        self._over = threading.Event()
+        done = self.driver.journal.committed(self.driver.version) or {}
+        self._elapsed_before = float(done.get("elapsed_s", 0.0))
+        self._began = time.monotonic()
+        reached = self.driver.position()
+        self.feeds = {
+            step.name: Feed(
+                step.source, options.queue, options.when_full, reached.get(step.name, 0)
+            )
+            for step in pipeline.steps
+            if step.source is not None and is_source(step.source)
+        }
+        self._thread = threading.Thread(target=self._drive, name="penstock-run", daemon=True)
+
+    # ---- what a user calls
+
+    def await_end(self, timeout_s: float | None = None) -> bool:
+        """Wait until the run is over; return whether it is, and raise what it failed with."""
+        over = self._over.wait(timeout_s)
+        if over and self.failure is not None:
+            raise self.failure
+        return over
+
+    def stop(self, timeout_s: float = 120.0) -> None:
+        """Stop after the batch that is running, and clean up."""
+        self._halt.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        self._over.wait(timeout_s)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the next batch."""
+        return self.driver.plan
+
+    def replace_plan(self, plan: Plan, why: str = "asked for") -> None:
+        """Use another plan from the next batch on; call it from a listener or between batches."""
+        self.driver.replace_plan(plan)
+        self._put_plan(why)
+
+    def records(self) -> RunRecords:
+        """All that the store has of this run."""
+        return self.store.read(self.id)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time of the stream, in seconds."""
+        return self._elapsed_before + time.monotonic() - self._began
+
+    def begin(self) -> Run:
+        """Warm up, and start the thread that drives the batches."""
+        self.backend.warm_up()
+        self._began = time.monotonic()
+        self._thread.start()
+        return self
+
+    # ---- the loop
+
+    def _drive(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+            self.failure = error
+        finally:
+            self._close()
+            self._over.set()
+
+    def _loop(self) -> None:
+        pending = self.driver.pending()
+        if pending is not None:
+            for name, cuts in pending.items():
+                self.feeds[name].taken = max(self.feeds[name].taken, cuts[-1][1])
+            self.batch(pending)
+        while not self._halt.is_set():
+            started = time.monotonic()
+            ranges = {n: cuts for n, f in self.feeds.items() if (cuts := f.take(self.elapsed_s))}
+            if ranges:
+                self.batch(ranges)
+            elif all(feed.ended for feed in self.feeds.values()):
+                return
+            rest = max(IDLE_S, self.options.interval_s - (time.monotonic() - started))
+            self._halt.wait(rest)
+
+    def batch(self, ranges: Ranges) -> Observed:
+        """Run, commit and record one batch, again if executors are lost on the way."""
+        started_at_s, started = time.time(), time.monotonic()
+        result = self._run(ranges)
+        duration_ms = (time.monotonic() - started) * 1000.0
+        committed_ms = self.elapsed_s * 1000.0
+        facts = self.backend.facts()
+        dropped = sum(feed.dropped for feed in self.feeds.values())
+        observed = observe(
+            self.id,
+            self.layout,
+            self.plan,
+            result,
+            facts,
+            self.backend.pinned,
+            started_at_s=started_at_s,
+            duration_ms=duration_ms,
+            committed_elapsed_ms=committed_ms,
+            queue_length=sum(feed.waiting for feed in self.feeds.values()),
+            dropped=dropped - self._dropped,
+            figures={},
+        )
+        self._dropped = dropped
+        self.lost += observed.lost
+        self.duplicated += observed.duplicated
+        self.store.put_batch(observed.batch, observed.instances, observed.edges)
+        if self._listener is not None:
+            self._listener(observed)
+        return observed
+
+    def _run(self, ranges: Ranges) -> BatchResult:
+        attempt = 0
+        while True:
+            try:
+                return self.driver.run_batch(ranges, {"elapsed_s": self.elapsed_s})
+            except ExecutorLost as loss:
+                attempt += 1
+                if attempt == ATTEMPTS:
+                    raise
+                self._recover(loss)
+
+    def _recover(self, loss: ExecutorLost) -> None:
+        """Wait for replacements for a while, then plan on what is there."""
+        wanted = len(self.cluster)
+        deadline = time.monotonic() + REPLACED_S
+        while time.monotonic() < deadline:
+            found = {executor.id for executor in self._jvm.executors()}
+            if len(found) >= wanted and not found & set(loss.executors):
+                break
+            time.sleep(LOOK_S)
+        self.cluster = self._look()
+        answer = self.strategy.plan(self._request(self.plan))
+        if isinstance(answer, Keep):
+            raise PenstockError(f"{loss}; and no plan without them: {answer.reasons[0]}")
+        self.replace_plan(answer, str(loss))
+
+    # ---- plans and places
+
+    def _look(self) -> Cluster:
+        executors = self._jvm.executors()
+        self._homes = executor_ids(executors)
+        return cluster_of(executors)
+
+    def _executor_of(self, home: str) -> str:
+        if not self.driver.plan.pinned:
+            return ""
+        return self._homes.get(home, home)
+
+    def _request(self, running: Plan | None) -> Request:
+        return Request(
+            self.layout.topology(max(2, len(self.cluster))),
+            self.cluster,
+            measurements=None,
+            running=running,
+            rng=np.random.default_rng(self.options.seed),
+        )
+
+    def _first_plan(self) -> Plan:
+        answer = self.strategy.plan(self._request(None))
+        assert isinstance(answer, Plan)
+        return answer
+
+    def _put_plan(self, why: str) -> None:
+        batch = self.driver.next_batch
+        self.store.put_plan(PlanRecord(self.id, batch, self.plan))
+        text = f"{why}: " + "; ".join(str(reason) for reason in self.plan.reasons)
+        self.store.put_event(
+            EventRecord(self.id, self._events, time.time(), "plan", text, batch=batch)
+        )
+        self._events += 1
+
+    def _close(self) -> None:
+        status = Status.FINISHED if not self._halt.is_set() else Status.STOPPED
+        if self.failure is not None:
+            status = Status.FAILED
+        compared = bool(self.feeds)
+        self.store.put_run(
+            replace(
+                self._record,
+                ended_at_s=time.time(),
+                status=status,
+                rows_lost=self.lost if compared else None,
+                rows_duplicated=self.duplicated if compared else None,
+            )
+        )
+
+    def clean(self) -> None:
+        """Close the store, and remove the run's own folder if it has one."""
+        self.store.close()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.clean()
+
+
+def start(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    strategy: str | Strategy = "penstock",
+    *,
+    listener: Callable[[Observed], None] | None = None,
+    **options: Any,
+) -> Run:
+    """Run a pipeline on Spark.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    spark : SparkSession
+        Best made by `penstock.spark.session`; any session with adaptive execution off will do.
+    strategy : str or Strategy
+    listener : callable, optional
+        Called with every batch that was committed, in the thread that drives them.
+    **options
+        `Options`.
+
+    Returns
+    -------
+    Run
+        Use it in a ``with`` block, or call `stop` and `clean`.
+    """
+    if str(spark.conf.get("spark.sql.adaptive.enabled")).lower() != "false":
+        raise InvalidValue(
+            "spark.sql.adaptive.enabled", "the session", "false, or a batch would run twice", "true"
+        )
+    made = strategies.make(strategy) if isinstance(strategy, str) else strategy
+    return Run(pipeline, spark, made, Options(**options), listener).begin()

@@ -1,0 +1,140 @@
+"""Spark sessions that pins work on: an embedded cluster, or any master."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from penstock.model import InvalidValue, PenstockError
+from penstock.runtimes.spark.jvm import jvm_of
+
+#: Tasks wait this long for their own executor. When it dies the batch is cancelled instead.
+LOCALITY_WAIT = "300s"
+
+
+class ClusterNotUp(PenstockError):
+    """The executors that were asked for did not come."""
+
+
+def settings(master: str) -> dict[str, str]:
+    """Return the configuration that the engine needs, or runs much better with."""
+    wanted = {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.locality.wait": LOCALITY_WAIT,
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.worker.faulthandler.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "200",
+        "spark.ui.retainedTasks": "20000",
+        "spark.cleaner.periodicGC.interval": "5min",
+    }
+    if master.startswith("local"):
+        wanted |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if master.startswith("local-cluster"):
+        # One executor stands for one node: what it reads of another's must count as remote.
+        wanted["spark.shuffle.readHostLocalDisk"] = "false"
+    return wanted
+
+
+def embedded(nodes: int = 4, cores: int = 1, memory_mb: int = 1024) -> str:
+    """Return the master of an embedded cluster of so many executor processes."""
+    for name, value in (("nodes", nodes), ("cores", cores)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidValue(name, "an embedded cluster", "a whole number of at least 1", value)
+    return f"local-cluster[{nodes},{cores},{memory_mb}]"
+
+
+def session(
+    master: str | None = None,
+    *,
+    name: str = "penstock",
+    conf: Mapping[str, str] | None = None,
+    timeout_s: float = 120.0,
+) -> SparkSession:
+    """Start a session, and wait until its executors are there.
+
+    Parameters
+    ----------
+    master : str, optional
+        Spark master; by default an embedded cluster of four nodes.
+    name : str
+    conf : mapping of str to str, optional
+        More configuration; it wins over the engine's own.
+    timeout_s : float
+        How long to wait for the executors.
+    """
+    master = master or embedded()
+    _prepare_environment(master)
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**settings(master), **(conf or {})}.items():
+        builder = builder.config(key, value)
+    if master.startswith("local-cluster"):
+        memory = int(master.rstrip("]").split(",")[2])
+        builder = builder.config("spark.executor.memory", f"{memory}m")
+    spark: SparkSession = builder.getOrCreate()
+    wait_for_executors(spark, expected_executors(master), timeout_s)
+    return spark
+
+
+def expected_executors(master: str) -> int:
+    """Return how many executors to wait for."""
+    if master.startswith("local-cluster["):
+        return int(master[len("local-cluster[") :].split(",")[0])
+    return 1
+
+
+def wait_for_executors(spark: SparkSession, count: int, timeout_s: float) -> None:
+    """Wait until there are so many executors."""
+    jvm = jvm_of(spark.sparkContext)
+    deadline = time.monotonic() + timeout_s
+    while len(jvm.executors()) < count:
+        if time.monotonic() > deadline:
+            raise ClusterNotUp(
+                f"{len(jvm.executors())} of {count} executors came within {timeout_s:g} s; "
+                "check that the master is reachable and has free cores and memory"
+            )
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def cluster(master: str | None = None, **options: object) -> Iterator[SparkSession]:
+    """Start a session for a ``with`` block, and stop it afterwards."""
+    spark = session(master, **options)  # type: ignore[arg-type]
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _prepare_environment(master: str) -> None:
+    """Let executors find the same Python and the same packages as the driver."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if master.startswith("local-cluster") and "SPARK_HOME" not in os.environ:
+        os.environ["SPARK_HOME"] = _private_home()
+
+
+def _private_home() -> str:
+    """Make a Spark home of links: an embedded cluster writes its work folder into it."""
+    package = Path(pyspark.__file__).parent
+    home = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
+    for entry in package.iterdir():
+        (home / entry.name).symlink_to(entry)
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    return str(home)

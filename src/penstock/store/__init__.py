@@ -1,0 +1,41 @@
+"""The metrics database: runs, batches, instances, edges, plans and events.
+
+SQLite in a file by default, PostgreSQL when given its URL; nothing here reads a clock or makes an
+id, both are arguments.
+"""
+
+from penstock.store.errors import StoreError
+from penstock.store.histogram import Histogram
+from penstock.store.records import (
+    DECISION,
+    BatchRecord,
+    EdgeRecord,
+    EventRecord,
+    InstanceRecord,
+    NodeRecord,
+    PlanRecord,
+    Run,
+    RunRecords,
+    Status,
+    imbalance,
+)
+from penstock.store.store import MetricsStore
+from penstock.store.totals import Totals
+
+__all__ = [
+    "DECISION",
+    "BatchRecord",
+    "EdgeRecord",
+    "EventRecord",
+    "Histogram",
+    "InstanceRecord",
+    "MetricsStore",
+    "NodeRecord",
+    "PlanRecord",
+    "Run",
+    "RunRecords",
+    "Status",
+    "StoreError",
+    "Totals",
+    "imbalance",
+]

@@ -1,0 +1,411 @@
+"""The metrics store: SQLite in a file by default, PostgreSQL when given its URL."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from penstock.model import Sample
+from penstock.model.errors import InvalidValue
+from penstock.store.dialect import Connection, Cursor, Database, database_of, first_line
+from penstock.store.errors import StoreError
+from penstock.store.records import (
+    BatchRecord,
+    EdgeRecord,
+    EventRecord,
+    InstanceRecord,
+    NodeRecord,
+    PlanRecord,
+    Run,
+    RunRecords,
+)
+from penstock.store.samples import samples_of
+from penstock.store.schema import MIGRATIONS, migrate, version_of
+from penstock.store.tables import (
+    BATCHES,
+    DETAIL,
+    EDGES,
+    EVENTS,
+    INSTANCES,
+    NODES,
+    PLANS,
+    RUNS,
+    Table,
+)
+
+R = TypeVar("R")
+
+
+@dataclass(eq=False)
+class MetricsStore:
+    """Runs, their batches, plans and events, in a database.
+
+    Writing something that is there already replaces it: a batch that is replayed counts once. All
+    methods may be called from any thread, one of them at a time works. Several processes may have
+    the same database open; a reader never waits for a writer.
+
+    Examples
+    --------
+    >>> with MetricsStore.open(":memory:") as store:
+    ...     store.put_run(Run("r1", "wordcount", "penstock", started_at_s=0.0))
+    ...     store.put_batch(BatchRecord("r1", 0, 0.0, 250.0, rows_in=1000))
+    ...     [(b.batch, b.rows_in) for b in store.batches("r1")]
+    [(0, 1000)]
+
+    Parameters
+    ----------
+    database : Database
+        Where it lies; `open` finds it from a path or a URL.
+    keep_detail : int or None
+        Batches of each run whose instances, edges and nodes are kept; those of older ones are
+        dropped as new ones come, while the batches themselves stay. None: all.
+    read_only : bool
+        Change nothing, not even an old schema.
+    """
+
+    database: Database
+    keep_detail: int | None = None
+    read_only: bool = False
+    _connection: Connection | None = field(default=None, init=False, repr=False)
+    _closed: bool = field(default=False, init=False, repr=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.keep_detail is not None and (
+            not isinstance(self.keep_detail, int)
+            or isinstance(self.keep_detail, bool)
+            or self.keep_detail < 1
+        ):
+            allowed = "a whole number of at least 1, or None for all"
+            raise InvalidValue("keep_detail", "a metrics store", allowed, self.keep_detail)
+
+    @classmethod
+    def open(
+        cls, place: str | Path, *, keep_detail: int | None = None, read_only: bool = False
+    ) -> MetricsStore:
+        """Open a store, and make or upgrade its tables unless it is only read.
+
+        Parameters
+        ----------
+        place : str or Path
+            A file, which is made when it is missing, ``:memory:``, or ``postgresql://...``.
+        keep_detail, read_only
+            As for the class.
+
+        Raises
+        ------
+        StoreError
+            When there is no such store, it cannot be reached or written, it holds something else,
+            or it was written by a newer Penstock.
+        """
+        store = cls(database_of(place, read_only=read_only), keep_detail, read_only)
+        try:
+            store._prepare()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Close the connection; a second time does nothing."""
+        with self._lock:
+            self._closed = True
+            if self._connection is not None:
+                connection, self._connection = self._connection, None
+                connection.close()
+
+    def __enter__(self) -> MetricsStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Writing
+
+    def put_run(self, run: Run) -> None:
+        """Write a run as it begins, and again as it ends."""
+        with self._transaction(write=True) as cursor:
+            cursor.execute(self._sql(RUNS.put), RUNS.row(run))
+
+    def put_batch(
+        self,
+        batch: BatchRecord,
+        instances: Sequence[InstanceRecord] = (),
+        edges: Sequence[EdgeRecord] = (),
+        nodes: Sequence[NodeRecord] = (),
+    ) -> None:
+        """Write a batch with its detail, all or nothing, over what it left before.
+
+        Raises
+        ------
+        InvalidValue
+            When detail belongs to another batch, or says the same thing twice.
+        StoreError
+            When the run is not there, or nothing could be written.
+        """
+        detail: tuple[tuple[Table[Any], Sequence[Any]], ...] = (
+            (INSTANCES, instances),
+            (EDGES, edges),
+            (NODES, nodes),
+        )
+        for table, records in detail:
+            _check_detail(batch, table, records)
+        key = (batch.run, batch.batch)
+        with self._transaction(write=True) as cursor:
+            self._require_run(cursor, batch.run)
+            # What refers to the batch goes with it.
+            cursor.execute(
+                self._sql(f"DELETE FROM {BATCHES.name} WHERE run = ? AND batch = ?"), key
+            )
+            cursor.execute(self._sql(BATCHES.put), BATCHES.row(batch))
+            for table, records in detail:
+                if records:
+                    rows = [table.row(record) for record in records]
+                    cursor.executemany(self._sql(table.put), rows)
+            if self.keep_detail is not None:
+                old = (batch.run, batch.batch - self.keep_detail)
+                for table in DETAIL:
+                    drop = f"DELETE FROM {table.name} WHERE run = ? AND batch <= ?"
+                    cursor.execute(self._sql(drop), old)
+
+    def put_plan(self, record: PlanRecord) -> None:
+        """Write the plan that is in force from a batch on."""
+        self._put_of_run(PLANS, record, record.run)
+
+    def put_event(self, record: EventRecord) -> None:
+        """Write an event, or say more about one that was written."""
+        self._put_of_run(EVENTS, record, record.run)
+
+    def delete_run(self, run: str) -> None:
+        """Delete a run with everything that belongs to it; nothing happens when it is not there."""
+        with self._transaction(write=True) as cursor:
+            cursor.execute(self._sql(f"DELETE FROM {RUNS.name} WHERE id = ?"), (run,))
+
+    # Reading
+
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, the newest first."""
+        with self._transaction() as cursor:
+            found = self._fetch(cursor, RUNS, "")
+        return tuple(sorted(found, key=lambda r: (r.started_at_s, r.id), reverse=True))
+
+    def latest_run(self, topology: str | None = None) -> Run | None:
+        """Return the run that began last, of one topology or of any; None when there is none."""
+        return next((r for r in self.runs() if topology in (None, r.topology)), None)
+
+    def run(self, run: str) -> Run:
+        """Return one run.
+
+        Raises
+        ------
+        StoreError
+            When it is not there.
+        """
+        with self._transaction() as cursor:
+            return self._run(cursor, run)
+
+    def batches(
+        self, run: str, *, since: int = 0, last: int | None = None
+    ) -> tuple[BatchRecord, ...]:
+        """Batches of a run, in order.
+
+        Parameters
+        ----------
+        run : str
+        since : int
+            Leave out batches of a smaller number.
+        last : int or None
+            The last so many; None for all.
+        """
+        return self._of_batches(BATCHES, run, since, last)
+
+    def instances(
+        self, run: str, *, since: int = 0, last: int | None = None
+    ) -> tuple[InstanceRecord, ...]:
+        """Instances in those batches, by batch, operator and index."""
+        return self._of_batches(INSTANCES, run, since, last)
+
+    def edges(self, run: str, *, since: int = 0, last: int | None = None) -> tuple[EdgeRecord, ...]:
+        """Edges in those batches, by batch and names."""
+        return self._of_batches(EDGES, run, since, last)
+
+    def nodes(self, run: str, *, since: int = 0, last: int | None = None) -> tuple[NodeRecord, ...]:
+        """Nodes in those batches, by batch and name."""
+        return self._of_batches(NODES, run, since, last)
+
+    def plans(self, run: str) -> tuple[PlanRecord, ...]:
+        """Plans of a run, in order."""
+        with self._transaction() as cursor:
+            return self._fetch(cursor, PLANS, "WHERE run = ?", run)
+
+    def events(self, run: str) -> tuple[EventRecord, ...]:
+        """Events of a run, in the order of their numbers."""
+        with self._transaction() as cursor:
+            return self._fetch(cursor, EVENTS, "WHERE run = ?", run)
+
+    def samples(self, run: str, *, last: int) -> tuple[Sample, ...]:
+        """Make samples of the last so many batches, for `Measurements.from_samples`.
+
+        See `samples_of` for what a sample leaves out. Batches whose detail was dropped give samples
+        without instances.
+        """
+        with self._transaction() as cursor:
+            # One batch more: it tells when the first of the window began to collect its rows.
+            first = self._first(cursor, run, 0, last + 1)
+            where, values = "WHERE run = ? AND batch >= ?", (run, first)
+            found = self._fetch(cursor, BATCHES, where, *values)
+            detail = [self._fetch(cursor, t, where, *values) for t in (INSTANCES, EDGES, NODES)]
+        before, window = (found[0], found[1:]) if len(found) > last else (None, found)
+        return samples_of(window, *detail, before=before)
+
+    def read(self, run: str, *, detail: int | None = None) -> RunRecords:
+        """All that is stored of a run, as one moment saw it.
+
+        Parameters
+        ----------
+        run : str
+        detail : int or None
+            Read the instances of the last so many batches only.
+
+        Raises
+        ------
+        StoreError
+            When the run is not there.
+        """
+        with self._transaction() as cursor:
+            first = self._first(cursor, run, 0, detail)
+            return RunRecords(
+                run=self._run(cursor, run),
+                batches=self._fetch(cursor, BATCHES, "WHERE run = ?", run),
+                instances=self._fetch(
+                    cursor, INSTANCES, "WHERE run = ? AND batch >= ?", run, first
+                ),
+                plans=self._fetch(cursor, PLANS, "WHERE run = ?", run),
+                events=self._fetch(cursor, EVENTS, "WHERE run = ?", run),
+            )
+
+    # Inside
+
+    def _put_of_run(self, table: Table[R], record: R, run: str) -> None:
+        with self._transaction(write=True) as cursor:
+            self._require_run(cursor, run)
+            cursor.execute(self._sql(table.put), table.row(record))
+
+    def _of_batches(self, table: Table[R], run: str, since: int, last: int | None) -> tuple[R, ...]:
+        with self._transaction() as cursor:
+            first = self._first(cursor, run, since, last)
+            return self._fetch(cursor, table, "WHERE run = ? AND batch >= ?", run, first)
+
+    def _first(self, cursor: Cursor, run: str, since: int, last: int | None) -> int:
+        """Return the number of the first batch of a window."""
+        if last is None:
+            return since
+        if last < 1:
+            raise InvalidValue("last", "a window of batches", "at least 1", last)
+        statement = f"SELECT batch FROM {BATCHES.name} WHERE run = ? ORDER BY batch DESC"
+        cursor.execute(self._sql(f"{statement} LIMIT 1 OFFSET ?"), (run, last - 1))
+        row = cursor.fetchone()
+        return max(since, int(row[0])) if row else since
+
+    def _run(self, cursor: Cursor, run: str) -> Run:
+        found = self._fetch(cursor, RUNS, "WHERE id = ?", run)
+        if not found:
+            raise StoreError(self.database.where, f"has no run {run!r}")
+        return found[0]
+
+    def _require_run(self, cursor: Cursor, run: str) -> None:
+        cursor.execute(self._sql(f"SELECT 1 FROM {RUNS.name} WHERE id = ?"), (run,))
+        if cursor.fetchone() is None:
+            raise StoreError(self.database.where, f"has no run {run!r}; write the run first")
+
+    def _fetch(self, cursor: Cursor, table: Table[R], where: str, *values: Any) -> tuple[R, ...]:
+        cursor.execute(self._sql(f"{table.select} {where}"), values)
+        try:
+            return table.sorted(table.read(row) for row in cursor.fetchall())
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problem = f"holds a row in {table.name} that cannot be read: {first_line(error)}"
+            raise StoreError(self.database.where, problem) from error
+
+    def _sql(self, statement: str) -> str:
+        return self.database.dialect.spell(statement)
+
+    def _connected(self) -> Connection:
+        if self._closed:
+            raise StoreError(self.database.where, "is closed")
+        if self._connection is not None and self.database.dialect.lost(self._connection):
+            self._connection = None
+        if self._connection is None:
+            try:
+                self._connection = self.database.connect()
+            except self.database.dialect.errors as error:
+                problem = f"cannot be opened: {first_line(error)}"
+                raise StoreError(self.database.where, problem) from error
+        return self._connection
+
+    @contextlib.contextmanager
+    def _transaction(self, *, write: bool = False) -> Iterator[Cursor]:
+        dialect = self.database.dialect
+        if write and self.read_only:
+            raise StoreError(self.database.where, "was opened for reading only")
+        with self._lock:
+            connection = self._connected()
+            with contextlib.closing(connection.cursor()) as cursor:
+                try:
+                    cursor.execute(dialect.begin_write if write else dialect.begin_read)
+                    yield cursor
+                    cursor.execute("COMMIT")
+                except BaseException as error:
+                    # Nothing to roll back when BEGIN failed or the connection is gone.
+                    with contextlib.suppress(*dialect.errors):
+                        cursor.execute("ROLLBACK")
+                    if isinstance(error, dialect.errors):
+                        verb = "written" if write else "read"
+                        problem = f"cannot be {verb}: {first_line(error)}"
+                        raise StoreError(self.database.where, problem) from error
+                    raise
+
+    def _prepare(self) -> None:
+        """Bring the schema to the version of this code, or say why not."""
+        dialect, where, newest = self.database.dialect, self.database.where, len(MIGRATIONS)
+        # Begun for writing even where nothing is to be done: a store that cannot be written is
+        # found now and not at the end of the first batch.
+        with self._transaction(write=not self.read_only) as cursor:
+            if dialect.lock_schema and not self.read_only:
+                cursor.execute(dialect.lock_schema)
+            version = version_of(cursor, dialect)
+            if version > newest:
+                problem = f"was written by a newer Penstock: schema {version}, here {newest}"
+                raise StoreError(where, problem)
+            if self.read_only:
+                if version == 0:
+                    raise StoreError(where, "holds no metrics")
+                if version < newest:
+                    problem = f"has an old schema ({version}, here {newest}): open it for writing"
+                    raise StoreError(where, problem)
+            elif version < newest:
+                if version == 0 and dialect.foreign:
+                    cursor.execute(dialect.foreign)
+                    if cursor.fetchone() is not None:
+                        raise StoreError(where, "holds something else: name another file")
+                migrate(cursor, version, MIGRATIONS)
+
+
+def _check_detail(batch: BatchRecord, table: Table[Any], records: Sequence[Any]) -> None:
+    owner = f"batch {batch.batch} of run {batch.run!r}"
+    seen = {tuple(getattr(record, name) for name in table.key) for record in records}
+    kind = table.name.removeprefix("penstock_")
+    if len(seen) != len(records):
+        raise InvalidValue(kind, owner, "recorded once each", f"{len(records) - len(seen)} more")
+    strange = next((key for key in seen if key[:2] != (batch.run, batch.batch)), None)
+    if strange is not None:
+        raise InvalidValue(kind, owner, "of the same run and batch", strange)

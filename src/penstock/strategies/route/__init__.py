@@ -1,0 +1,136 @@
+"""Routers: which of the next operator's instances a tuple goes to, by its key.
+
+A router is a frozen dataclass with `route` and `route_hashes`; one algorithm a file, registered
+with ``@register``. It is a pure value: what changes from batch to batch (the table, the loads, the
+hot keys, how many tuples went before) comes in as a `Destination`, so that the same batch routed
+twice goes the same way.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from penstock.model import InvalidValue, RoutingTable
+from penstock.model.arrays import FloatArray, IntArray
+from penstock.strategies.parameters import Checked
+from penstock.strategies.registry import registry
+from penstock.strategies.route.keys import HashArray, combine, hash_keys
+
+__all__ = [
+    "Destination",
+    "KeyRouter",
+    "Router",
+    "combine",
+    "hash_keys",
+    "register",
+    "routers",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Destination:
+    """What a router may know of the operator that it sends to.
+
+    Parameters
+    ----------
+    instances : int
+        How many there are; answers are from 0 to one less.
+    table : RoutingTable or None
+        For routers by table. Without one, partitions are dealt to the instances in turn.
+    loads : array or None
+        Tuples that each instance has been sent so far. None: none yet.
+    hot : frozenset of int
+        Hashes of the keys that are hot now.
+    position : int
+        Tuples that were sent before this batch; where tuples are dealt in turn, it goes on here.
+    """
+
+    instances: int
+    table: RoutingTable | None = None
+    loads: FloatArray | None = None
+    hot: frozenset[int] = field(default_factory=frozenset)
+    position: int = 0
+
+    def __post_init__(self) -> None:
+        owner = "a router's destination"
+        if self.instances < 1:
+            raise InvalidValue("instances", owner, "a whole number of at least 1", self.instances)
+        if self.position < 0:
+            raise InvalidValue("position", owner, "a whole number of at least 0", self.position)
+        if self.loads is not None and len(self.loads) != self.instances:
+            raise InvalidValue("loads", owner, f"{self.instances} numbers", len(self.loads))
+        if self.table is not None:
+            named = [*self.table.partitions, *(i for to in self.table.split.values() for i in to)]
+            if min(named) < 0 or max(named) >= self.instances:
+                worst = min(named) if min(named) < 0 else max(named)
+                allowed = f"of instances from 0 to {self.instances - 1}"
+                raise InvalidValue("table", owner, allowed, worst)
+
+
+@runtime_checkable
+class Router(Protocol):
+    """Something that sends keys to instances.
+
+    Attributes
+    ----------
+    choices : int or None
+        Most instances that one key reaches while it is neither hot nor split; None: any number.
+        Where it is 1 a key's state is in one place, and otherwise a merge must follow.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    origin: ClassVar[str]
+    choices: ClassVar[int | None]
+
+    def route(self, keys: Any, to: Destination) -> IntArray:
+        """Give every key an instance.
+
+        Parameters
+        ----------
+        keys : array
+            As `hash_keys` takes them.
+        to : Destination
+
+        Returns
+        -------
+        array of int
+            Instance of each key, from 0 to ``to.instances - 1``.
+        """
+        ...
+
+    def route_hashes(self, hashes: HashArray, to: Destination) -> IntArray:
+        """Do the same for keys that are hashed already."""
+        ...
+
+
+class KeyRouter(Checked):
+    """Base of routers that look at nothing of a key but its hash."""
+
+    def route(self, keys: Any, to: Destination) -> IntArray:
+        """Give every key an instance; see `Router.route`."""
+        return self.route_hashes(hash_keys(keys), to)
+
+    @abstractmethod
+    def route_hashes(self, hashes: HashArray, to: Destination) -> IntArray:
+        """Give every hash an instance; see `Router.route_hashes`."""
+
+
+def among(hashes: HashArray, sorted_hashes: HashArray) -> IntArray:
+    """Position of each hash in a short sorted array; -1 where it is not in it."""
+    if not len(sorted_hashes):
+        return np.full(len(hashes), -1, dtype=np.int64)
+    at = np.minimum(np.searchsorted(sorted_hashes, hashes), len(sorted_hashes) - 1)
+    return np.where(sorted_hashes[at] == hashes, at, -1)
+
+
+def modulo(hashes: HashArray, count: int) -> IntArray:
+    """Hash modulo a count, as numbers that index arrays."""
+    return (hashes % np.uint64(count)).astype(np.int64)
+
+
+routers, register = registry("router", "penstock.strategies.route", "penstock.routers")

@@ -1,0 +1,58 @@
+"""PStream's router: hot keys shuffled over all instances, cold keys hashed to one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from penstock.model.arrays import IntArray
+from penstock.strategies.parameters import param
+from penstock.strategies.route import Destination, KeyRouter, among, modulo, register
+from penstock.strategies.route.keys import HashArray
+from penstock.strategies.route.sketch import Sketch
+
+
+@register
+@dataclass(frozen=True)
+class HotKey(KeyRouter):
+    """Deal the tuples of hot keys in turn over all instances, hash the others (PStream).
+
+    H. Chen, F. Zhang, H. Jin: PStream, a popularity-aware differentiated distributed stream
+    processing system, IEEE Trans. Comput. 2021. A hot key is everywhere, and a merge must follow; a
+    cold one is in one place. Which keys are hot is found in a sketch of bounded memory and is fixed
+    for a batch.
+
+    Examples
+    --------
+    >>> router, keys = HotKey(), ["cat"] * 97 + ["dog", "cow", "pig"]
+    >>> hot = router.hot(Sketch.of(keys), instances=4)
+    >>> np.bincount(router.route(keys, Destination(4, hot=hot))[:97]).tolist()
+    [25, 24, 24, 24]
+    """
+
+    name: ClassVar[str] = "hot_key"
+    summary: ClassVar[str] = "hot keys shuffled over all instances, cold keys hashed"
+    origin: ClassVar[str] = "PStream, Chen et al., IEEE TC 2021"
+    choices: ClassVar[int | None] = 1
+
+    threshold: float = param(
+        0.2,
+        "A key is hot above this many even shares of the stream, one share being 1/instances.",
+        least=0,
+        unit="shares",
+    )
+
+    def hot(self, seen: Sketch, instances: int) -> frozenset[int]:
+        """Hashes of the keys that are surely hot by what was seen."""
+        return frozenset(seen.above(self.threshold / instances))
+
+    def route_hashes(self, hashes: HashArray, to: Destination) -> IntArray:
+        """Give every hash an instance; see `Router.route_hashes`."""
+        instance = modulo(hashes, to.instances)
+        if to.hot:
+            hot = np.array(sorted(to.hot), dtype=np.uint64)
+            rows = np.flatnonzero(among(hashes, hot) >= 0)
+            instance[rows] = (to.position + np.arange(len(rows))) % to.instances
+        return instance

@@ -1,0 +1,134 @@
+"""Ms-Stream's two-tier router: key to partition by hash, partition to instance by a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from penstock.model import RoutingTable
+from penstock.model.arrays import IntArray, group_counts
+from penstock.model.errors import InvalidValue
+from penstock.strategies.parameters import param
+from penstock.strategies.route import Destination, KeyRouter, among, modulo, register
+from penstock.strategies.route.keys import HashArray
+from penstock.strategies.route.rebalance import Rebalanced, rebalance
+
+__all__ = ["Rebalanced", "TwoTier", "dealt", "rebalance", "resize"]
+
+
+@register
+@dataclass(frozen=True)
+class TwoTier(KeyRouter):
+    """Send a key to its partition (eq. 28) and the partition to its instance (eq. 27).
+
+    The table is short, whatever the number of keys, and a partition is moved, with the state of its
+    keys, by changing one entry of it. Keys that are hotter than an instance are split: their tuples
+    are dealt in turn over the instances that share the key, and their results need a merge.
+
+    Examples
+    --------
+    >>> router = TwoTier(partitions_per_instance=2)
+    >>> table = router.table(2)
+    >>> table.partitions
+    (0, 1, 0, 1)
+    >>> router.route([10, 11, 12, 13], Destination(2, table)).tolist()
+    [0, 0, 1, 0]
+    """
+
+    name: ClassVar[str] = "two_tier"
+    summary: ClassVar[str] = "key to partition by hash, partition to instance by a table"
+    origin: ClassVar[str] = "Ms-Stream, eq. 27-28"
+    choices: ClassVar[int | None] = 1
+
+    partitions_per_instance: int = param(
+        64,
+        "Partitions made for each instance of the first plan; the paper asks for more than 1.",
+        least=1,
+        most=65_536,
+        unit="partitions",
+    )
+
+    def table(self, instances: int) -> RoutingTable:
+        """Make the table of the first plan: partitions dealt to the instances in turn.
+
+        Their number is a multiple of the instances', so that this table sends every key where
+        `hash` would.
+        """
+        return RoutingTable(dealt(instances * self.partitions_per_instance, instances))
+
+    def route_hashes(self, hashes: HashArray, to: Destination) -> IntArray:
+        """Give every hash an instance; see `Router.route_hashes`."""
+        table = to.table or self.table(to.instances)
+        home = np.asarray(table.partitions, dtype=np.int64)
+        instance = home[modulo(hashes, len(home))]
+        if table.split:
+            _deal_split(instance, hashes, table, to.position)
+        return instance
+
+
+def dealt(partitions: int, instances: int) -> tuple[int, ...]:
+    """Deal partitions to instances in turn."""
+    return tuple((np.arange(partitions) % instances).tolist())
+
+
+def resize(table: RoutingTable, instances: int) -> RoutingTable:
+    """Change the number of instances by moving the fewest partitions.
+
+    The partitions stay as they are, only homes change: a new instance is given what the fullest
+    have too much, and the partitions of an instance that goes are dealt to the emptiest. If the
+    numbers of partitions differed by at most one before, they do so afterwards, and no partition
+    moves that need not. Split keys lose the instances that are gone; one that has a single instance
+    left is split no more.
+
+    Examples
+    --------
+    >>> resize(RoutingTable((0, 1, 0, 1, 0, 1)), 3).partitions
+    (0, 1, 0, 1, 2, 2)
+    >>> resize(RoutingTable((0, 1, 2, 0, 1, 2)), 2).partitions
+    (0, 1, 0, 0, 1, 1)
+    """
+    if instances < 1:
+        raise InvalidValue("instances", "a routing table", "at least 1", instances)
+    home = np.array(table.partitions, dtype=np.int64)
+    present = max(int(home.max()) + 1, instances)
+    held = group_counts(home, present)
+    gone = np.flatnonzero(home >= instances)
+    for partition in gone.tolist():
+        target = int(np.argmin(held[:instances]))
+        home[partition] = target
+        held[target] += 1
+    held = held[:instances]
+    # The fullest give to those that had no partition, until these have their even share.
+    fresh, share = np.flatnonzero(held == 0), -(-len(home) // instances)
+    while len(fresh) and held[fresh].min() < min(share, held.max() - 1):
+        donor, target = int(np.argmax(held)), int(fresh[np.argmin(held[fresh])])
+        home[np.flatnonzero(home == donor)[-1]] = target
+        held[donor] -= 1
+        held[target] += 1
+    split = {
+        key: kept
+        for key, to in table.split.items()
+        if len(kept := tuple(i for i in to if i < instances)) > 1
+    }
+    return RoutingTable(tuple(home.tolist()), split)
+
+
+def _deal_split(instance: IntArray, hashes: HashArray, table: RoutingTable, position: int) -> None:
+    """Send the tuples of split keys to the instances of each in turn, in place."""
+    keys = np.array(sorted(table.split), dtype=np.uint64)
+    number = among(hashes, keys)
+    rows = np.flatnonzero(number >= 0)
+    if not len(rows):
+        return
+    number = number[rows]
+    order = np.argsort(number, kind="stable")
+    sizes = group_counts(number, len(keys))
+    nth = np.empty(len(rows), dtype=np.int64)
+    nth[order] = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ways = [table.split[int(key)] for key in keys]
+    width = np.array([len(way) for way in ways], dtype=np.int64)
+    flat = np.array([i for way in ways for i in way], dtype=np.int64)
+    first = np.cumsum(width) - width
+    instance[rows] = flat[first[number] + (nth + position) % width[number]]

@@ -1,0 +1,75 @@
+"""What the documents say about the code is what the code says."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.files import cluster, measurements, topology
+from penstock.strategies import strategies
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def reference() -> Any:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_command_reference_is_fresh(reference: Any) -> None:
+    written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert written == reference.cli_markdown(), "run: make reference"
+
+
+def test_every_strategy_is_listed(reference: Any) -> None:
+    text = reference.strategies_markdown()
+    for name in strategies.names():
+        assert f"## {name}\n" in text
+        assert strategies.get(name).origin in text
+
+
+def test_pages_about_strategies_have_a_strategy() -> None:
+    pages = {page.stem for page in (ROOT / "docs" / "strategies").glob("*.md")}
+    assert pages <= set(strategies.names())
+
+
+@pytest.mark.parametrize(
+    ("heading", "fields"),
+    [
+        ("Topology", (*topology.TOPOLOGY_FIELDS, *topology.OPERATOR_FIELDS, *topology.EDGE_FIELDS)),
+        ("Cluster", (*cluster.CLUSTER_FIELDS, *cluster.NODE_FIELDS)),
+        (
+            "Measurements",
+            (
+                *measurements.MEASUREMENTS_FIELDS,
+                *measurements.SAMPLE_FIELDS,
+                *measurements.PAIR_FIELDS,
+                *measurements.NODE_FIELDS,
+            ),
+        ),
+    ],
+)
+def test_every_field_is_described(heading: str, fields: tuple[str, ...]) -> None:
+    text = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", section))))
+    assert set(fields) <= words
+
+
+def test_defaults_are_those_of_the_model() -> None:
+    from penstock.model import Node, Operator
+
+    operator, node = Operator("a"), Node("a")
+    for field, default in topology.NUMBERS.items():
+        assert getattr(operator, field) == default
+    for field, default in cluster.NUMBERS.items():
+        assert getattr(node, field) == default

@@ -1,0 +1,28 @@
+"""The contract suites over the whole registry: a part is tested once it is registered."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.strategies import strategies
+from penstock.strategies.partition import partitioners
+from penstock.strategies.place import placers
+from penstock.testing import PARTITIONER_CHECKS, PLACER_CHECKS, STRATEGY_CHECKS
+
+
+@pytest.mark.parametrize("check", STRATEGY_CHECKS)
+@pytest.mark.parametrize("name", strategies.names())
+def test_strategy(name: str, check: str) -> None:
+    STRATEGY_CHECKS[check](strategies.make(name))
+
+
+@pytest.mark.parametrize("check", PARTITIONER_CHECKS)
+@pytest.mark.parametrize("name", partitioners.names())
+def test_partitioner(name: str, check: str) -> None:
+    PARTITIONER_CHECKS[check](partitioners.make(name))
+
+
+@pytest.mark.parametrize("check", PLACER_CHECKS)
+@pytest.mark.parametrize("name", placers.names())
+def test_placer(name: str, check: str) -> None:
+    PLACER_CHECKS[check](placers.make(name))
