@@ -179,11 +179,18 @@ def _postgres(url: str, read_only: bool) -> Database:
         raise StoreError("postgresql://...", problem) from None
     try:
         options = conninfo_to_dict(url)
-    except psycopg.Error as error:
-        problem = f"is not understood: {first_line(error)}"
+        host, port, name = (str(options.get(k) or "") for k in ("host", "port", "dbname"))
+        sound = port.replace(",", "").isdigit() if port else True
+    except psycopg.Error:
+        sound = False
+    # A password with a slash or a percent sign in it ends up in other parts: nothing is repeated.
+    if not sound or "@" in host + name:
+        problem = (
+            "is not understood: spell it postgresql://user:password@host:port/database, "
+            "with / @ : and % in a password as %2F %40 %3A and %25"
+        )
         raise StoreError("postgresql://...", problem) from None
 
-    host, port, name = (options.get(k) or "" for k in ("host", "port", "dbname"))
     where = f"postgresql://{host}{f':{port}' if port else ''}/{name}"
     limits = {
         "connect_timeout": PATIENCE_S,

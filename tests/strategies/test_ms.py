@@ -1,0 +1,499 @@
+"""Ms-Stream: its formulas by hand, its parts, and the strategy as a whole."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.model import (
+    Cluster,
+    Edge,
+    Grouping,
+    Keep,
+    Kind,
+    Measurements,
+    Node,
+    Operator,
+    Plan,
+    Reason,
+    Refused,
+    Topology,
+    Utilisation,
+    expand,
+)
+from penstock.model.cost import lin, lit
+from penstock.model.sizing import sized_for
+from penstock.strategies import Request, make_plan, strategies
+from penstock.strategies.loads import exact_limit
+from penstock.strategies.ms import MsStream, partition_loads
+from penstock.strategies.partition.bundles import Bundles, bundle
+from penstock.strategies.partition.graph_network import (
+    MISSING,
+    GraphNetwork,
+    likeliest,
+    losses,
+    spreader,
+)
+from penstock.strategies.place.padding import Padding
+from penstock.strategies.route.two_tier import TwoTier
+from penstock.strategies.trigger.node_imbalance import NodeImbalance
+from penstock.testing.scenarios import every_grouping, mixed_cluster, wordcount
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="PyTorch is not installed: penstock[gnn]")
+
+
+def diamond() -> Topology:
+    """a -> b, a -> c, b -> d, c -> d with rates 12, 12, 12 and 24, and e apart from all."""
+    return Topology(
+        "diamond",
+        (
+            Operator("a", Kind.SOURCE, rate_per_s=12),
+            Operator("b"),
+            Operator("c", selectivity=2),
+            Operator("d"),
+        ),
+        (Edge("a", "b"), Edge("a", "c"), Edge("b", "d"), Edge("c", "d")),
+    )
+
+
+# LIT and LIN.
+
+
+def test_lit_by_hand() -> None:
+    """Eq. 10: the busiest above the mean, or the idlest below it, whichever is further."""
+    assert lit(np.array([10.0, 20.0, 60.0])) == pytest.approx(1.0)
+    assert lit(np.array([0.0, 30.0, 30.0])) == pytest.approx(1.0)
+    assert lit(np.array([5.0, 5.0])) == 0.0
+
+
+def test_lin_by_hand() -> None:
+    """Eq. 38: three nodes, the sum 1.2; 3 * 0.6 / 1.2 - 1 = 0.5, 1 - 3 * 0.1 / 1.2 = 0.75."""
+    assert lin(np.array([0.1, 0.5, 0.6])) == pytest.approx(0.75)
+    assert lin(np.array([0.3, 0.3, 0.6])) == pytest.approx(0.5)
+
+
+# The loss.
+
+
+def test_degrees_and_rates_of_the_diamond() -> None:
+    bundles = bundle(expand(diamond()), 100)
+    rates = bundles.spread(np.eye(4))
+    expected = [[0, 12, 12, 0], [12, 0, 0, 12], [12, 0, 0, 24], [0, 12, 24, 0]]
+    order = np.argsort(bundles.of)
+    assert rates[np.ix_(bundles.of, bundles.of)].tolist() == expected
+    assert bundles.degree[bundles.of].tolist() == [24, 24, 36, 36]
+    assert bundles.size[order].tolist() == [1, 1, 1, 1]
+
+
+def terms_of(
+    torch: Any, bundles: Bundles, load: np.ndarray, shares: np.ndarray, chances: np.ndarray
+) -> list[float]:
+    made = losses(torch, spreader(torch, bundles), bundles, load, shares)
+    return [float(term) for term in made(torch.tensor(chances, dtype=torch.float32))]
+
+
+def test_loss_by_hand(torch: Any) -> None:
+    """Eq. 31-34 on the diamond, split surely into {a, b} and {c, d}.
+
+    The cut is 12 (a-c) + 12 (b-d) = 24. Volumes: 24 + 24 = 48 and 36 + 36 = 72, so the normalised
+    cut is 24/48 + 24/72 = 5/6. Counts are even: 0. Loads 1, 2, 3, 6 have the mean 3: in its units
+    1 and 3 against 2 each, so 1 + 1 = 2.
+    """
+    bundles = bundle(expand(diamond()), 100)
+    load = np.array([1.0, 2.0, 3.0, 6.0])[np.argsort(bundles.of)]
+    sure = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])[np.argsort(bundles.of)]
+    half = np.array([0.5, 0.5])
+    cut, counts, loads = terms_of(torch, bundles, load, half, sure)
+    assert cut == pytest.approx(5 / 6)
+    assert counts == pytest.approx(0.0)
+    assert loads == pytest.approx(2.0)
+    # With shares of 1/4 and 3/4 of the 4 tasks: (2 - 1)^2 + (2 - 3)^2, and loads 1 and 3 fit.
+    _, counts, loads = terms_of(torch, bundles, load, np.array([0.25, 0.75]), sure)
+    assert counts == pytest.approx(2.0)
+    assert loads == pytest.approx(0.0)
+
+
+def test_loss_is_the_dense_formula(torch: Any) -> None:
+    """Eq. 31 with matrices, at probabilities in between: sum of (Y / Gamma)(1 - Y)^T * E."""
+    bundles = bundle(expand(diamond()), 100)
+    rng = np.random.default_rng(3)
+    chances = rng.dirichlet(np.ones(3), size=4)
+    rates, degree = bundles.spread(np.eye(4)), bundles.degree
+    volume = chances.T @ degree
+    dense = ((chances / volume) @ (1 - chances).T * rates).sum()
+    counts = ((chances.sum(axis=0) - 4 / 3) ** 2).sum()
+    load = np.array([1.0, 2.0, 3.0, 6.0])
+    loads = ((chances.T @ (load / load.mean()) - 4 / 3) ** 2).sum()
+    found = terms_of(torch, bundles, load, np.full(3, 1 / 3), chances)
+    assert found == pytest.approx([dense, counts, loads], rel=1e-5)
+
+
+def test_isolated_tasks_have_no_volume(torch: Any) -> None:
+    """Gamma is 0 for a group of isolated tasks: no division by it, also in the gradient."""
+    apart = Topology("apart", tuple(Operator(f"in-{i}", Kind.SOURCE) for i in range(4)))
+    bundles = bundle(expand(apart), 100)
+    made = losses(torch, spreader(torch, bundles), bundles, np.ones(4), np.full(2, 0.5))
+    chances = torch.full((4, 2), 0.5, requires_grad=True)
+    cut, _, _ = made(chances)
+    cut.backward()
+    assert float(cut) == 0.0
+    assert torch.isfinite(chances.grad).all()
+
+
+def test_gradients_pass_through_the_rates(torch: Any) -> None:
+    bundles = bundle(expand(diamond()), 100)
+    spread = spreader(torch, bundles)
+    values = torch.rand(4, 2, requires_grad=True)
+    (spread(values) * torch.arange(8.0).reshape(4, 2)).sum().backward()
+    expected = bundles.spread(np.arange(8.0).reshape(4, 2))
+    assert values.grad.numpy() == pytest.approx(expected)
+
+
+# Bundles.
+
+
+def test_bundles_keep_rates_and_sizes() -> None:
+    graph = expand(wordcount(20))
+    whole, tied = bundle(graph, 1000), bundle(graph, 12)
+    assert len(whole) == len(graph)
+    assert len(tied) < 20
+    assert tied.size.sum() == len(graph)
+    # What groups of bundles exchange is what their instances exchange.
+    groups = np.arange(len(tied)) % 3
+    one_hot = np.eye(3)[groups]
+    between = one_hot.T @ (tied.spread(one_hot) + tied.loop[:, None] * one_hot)
+    directed = graph.between(groups[tied.of], 3)
+    assert between == pytest.approx(directed + directed.T)
+
+
+def test_measured_rates_are_kept_pair_by_pair() -> None:
+    rates = np.array([[5.0, 0.0], [1.0, 2.0]])
+    topology = Topology(
+        "pair",
+        (Operator("a", Kind.SOURCE, 2), Operator("b", parallelism=2)),
+        (Edge("a", "b"),),
+    )
+    bundles = bundle(expand(topology, Measurements(rates={("a", "b"): rates})), 100)
+    found = bundles.spread(np.eye(4))[np.ix_(bundles.of, bundles.of)]
+    assert found[:2, 2:].tolist() == rates.tolist()
+    assert found[2:, :2].tolist() == rates.T.tolist()
+
+
+# From probabilities to groups.
+
+
+def test_the_likeliest_group_with_room() -> None:
+    chances = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.7, 0.3]])
+    groups = likeliest(chances, np.arange(4), np.ones(4), np.array([0.5, 0.5]))
+    assert groups.tolist() == [0, 0, 1, 1]
+
+
+def test_no_group_is_left_empty() -> None:
+    sure = np.tile([1.0, 0.0, 0.0], (3, 1))
+    assert sorted(likeliest(sure, np.arange(3), np.array([1.0, 0, 0]), np.full(3, 1 / 3))) == [
+        0,
+        1,
+        2,
+    ]
+
+
+def test_two_streams_fall_apart(torch: Any) -> None:
+    """Two streams with nothing between them: the cut of two groups is 0."""
+    topology = Topology(
+        "two",
+        tuple(
+            Operator(f"{side}-{i}", Kind.SOURCE if i == 0 else Kind.STATELESS, 4)
+            for side in "xy"
+            for i in range(3)
+        ),
+        tuple(Edge(f"{side}-{i}", f"{side}-{i + 1}") for side in "xy" for i in range(2)),
+    )
+    graph = expand(topology)
+    state = torch.random.get_rng_state()
+    threads = torch.get_num_threads()
+    groups = GraphNetwork().partition(
+        graph, np.ones(len(graph)), np.full(2, 0.5), np.random.default_rng(0)
+    )
+    assert graph.cut(groups, 2) == pytest.approx(0.0, abs=1e-6)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+def test_training_helps(torch: Any) -> None:
+    topology = wordcount(12)
+    graph = expand(topology)
+    shares, load = np.full(4, 0.25), np.ones(len(graph))
+    one, many = (
+        GraphNetwork(epochs=epochs).partition(graph, load, shares, np.random.default_rng(0))
+        for epochs in (1, 300)
+    )
+    assert graph.cut(many, 4) <= graph.cut(one, 4)
+
+
+# Padding.
+
+
+def groups_of(cpus: list[float]) -> tuple[Any, np.ndarray]:
+    """One operator a group, each with its demand of CPU and as much of memory."""
+    operators = tuple(
+        Operator(f"o{i}", Kind.SOURCE, cpu_pct=100 * cpu, mem_mb=1000 * cpu)
+        for i, cpu in enumerate(cpus)
+    )
+    return expand(Topology("t", operators)), np.arange(len(cpus))
+
+
+def pad(
+    cpus: list[float], cluster: Cluster, running: Plan | None = None, threshold: float = 0.8
+) -> list[int]:
+    graph, groups = groups_of(cpus)
+    placer = Padding(threshold=threshold)
+    placed = placer.place(graph, groups, len(groups), cluster, running, np.random.default_rng(0))
+    return placed.node_of.tolist()
+
+
+def equal_nodes(count: int) -> Cluster:
+    return Cluster.of(count, cpu_cores=10, mem_mb=10_000)
+
+
+def on_nodes(cluster: Cluster, node_of: list[int]) -> Plan:
+    request = Request(
+        Topology("t", tuple(Operator(f"o{i}", Kind.SOURCE) for i in range(len(node_of)))), cluster
+    )
+    where = np.array(node_of)
+    return make_plan(request, "any", where, np.zeros_like(where), [Reason("put there")])
+
+
+def test_one_group_a_node_heaviest_first() -> None:
+    assert sorted(pad([3.0, 6.0, 1.0], equal_nodes(3))) == [0, 1, 2]
+    assert pad([3.0, 6.0, 1.0], equal_nodes(3)) == [1, 0, 2]
+
+
+def test_nodes_awake_come_first() -> None:
+    """Nodes 2 and 3 run something: they take the two heaviest groups, and one node is woken."""
+    cluster = equal_nodes(4)
+    running = on_nodes(cluster, [3, 2, 2])
+    placed = pad([3.0, 6.0, 1.0], cluster, running)
+    assert placed[1] == 2  # It runs there now.
+    assert placed[0] == 3
+    assert placed[2] in (0, 1)
+
+
+def test_above_the_threshold_a_node_is_woken() -> None:
+    """The only node awake is small: 6 of 7 cores are above 0.8 of it, 5 are not."""
+    cluster = Cluster((Node("small", 7, 7000), Node("large", 10, 10_000)))
+    running = on_nodes(cluster, [0])
+    assert pad([6.0], cluster, running) == [1]
+    assert pad([5.0], cluster, running) == [0]
+    assert pad([6.0], cluster, running, threshold=0.9) == [0]
+
+
+def test_more_groups_than_nodes_share_the_lightest() -> None:
+    """4, 3 and 2 on two nodes: 4 | 3, then 2 joins the 3."""
+    assert pad([2.0, 4.0, 3.0], equal_nodes(2)) == [1, 0, 1]
+
+
+def test_what_fits_nowhere_is_placed_all_the_same() -> None:
+    assert pad([20.0, 30.0], equal_nodes(2)) == [1, 0]
+
+
+# The trigger.
+
+
+def loaded(cpus: list[float], strategy: str = "other") -> Request:
+    cluster = equal_nodes(len(cpus))
+    graph, _ = groups_of(cpus)
+    request = Request(graph.topology, cluster)
+    where = np.arange(len(cpus))
+    running = make_plan(request, strategy, where, np.zeros_like(where), [Reason("put there")])
+    return replace(request, running=running)
+
+
+def test_trigger_on_both_sides_of_eta() -> None:
+    """Loads 7, 5, 3 of 10: the mean is 5, LIN = max(7/5 - 1, 1 - 3/5) = 0.4."""
+    assert not NodeImbalance().check(loaded([7.0, 5.0, 3.0])).fires
+    above = NodeImbalance().check(loaded([7.1, 5.0, 2.9]))
+    assert above.fires
+    assert above.reasons[0].figures["lin"] == pytest.approx(0.42)
+    assert NodeImbalance(eta=0.39).check(loaded([7.0, 5.0, 3.0])).fires
+
+
+def test_trigger_believes_measured_loads() -> None:
+    request = loaded([5.0, 5.0])
+    names = request.cluster.names
+    uneven = {names[0]: Utilisation(0.9, 0.9, 0.0), names[1]: Utilisation(0.1, 0.1, 0.0)}
+    measured = replace(request, measurements=Measurements(nodes=uneven))
+    assert NodeImbalance().check(measured).fires
+    half = replace(request, measurements=Measurements(nodes={names[0]: uneven[names[0]]}))
+    assert not NodeImbalance().check(half).fires
+
+
+def test_trigger_knows_what_ms_could_not_balance() -> None:
+    """LIN 0.6 as planned is no reason for the planner that planned it, and one for another's."""
+    assert NodeImbalance().check(loaded([8.0, 2.0])).fires
+    own = loaded([8.0, 2.0], "ms")
+    assert not NodeImbalance().check(own).fires
+    grown = groups_of([9.0, 1.0])[0].topology
+    assert NodeImbalance().check(replace(own, topology=grown)).fires
+
+
+def counting(rate: float, shares: tuple[float, ...]) -> Topology:
+    return Topology(
+        "counting",
+        (
+            Operator("in", Kind.SOURCE, 2, rate_per_s=rate, cpu_us_per_tuple=10, mem_mb=100),
+            Operator("count", Kind.STATEFUL, len(shares), 10, mem_mb=100, state_mb=40),
+        ),
+        (Edge("in", "count", Grouping.FIELDS, shares),),
+    )
+
+
+def test_trigger_on_both_sides_of_chi() -> None:
+    """Shares 1/2, 1/4, 1/4 of three: LIT = 3/2 - 1 = 0.5."""
+    cluster = Cluster.of(1)
+    topology = counting(1000, (0.5, 0.25, 0.25))
+    request = Request(topology, cluster)
+    where = np.zeros(5, dtype=np.int64)
+    running = make_plan(request, "other", where, where, [Reason("put there")])
+    request = replace(request, running=running)
+    assert not NodeImbalance(chi=0.51).check(request).fires
+    verdict = NodeImbalance(chi=0.49).check(request)
+    assert verdict.fires
+    assert verdict.reasons[1].figures["lit"] == pytest.approx(0.5)
+
+
+def test_trigger_fires_without_a_plan_and_on_broken_limits() -> None:
+    request = loaded([5.0, 5.0])
+    assert NodeImbalance().check(replace(request, running=None)).fires
+    tight = Cluster(tuple(replace(node, cpu_cores=4.0) for node in request.cluster.nodes))
+    broken = NodeImbalance().check(replace(request, cluster=tight))
+    assert broken.fires
+    assert "breaks a limit" in broken.reasons[0].text
+    gone = Cluster(request.cluster.nodes[:1])
+    assert NodeImbalance().check(replace(request, cluster=gone)).fires
+
+
+# The strategy.
+
+
+def small() -> MsStream:
+    return MsStream(epochs=60)
+
+
+def test_first_plan_has_tables(torch: Any) -> None:
+    request = Request(counting(1000, (0.5, 0.25, 0.25)), Cluster.of(3))
+    plan = small().plan(request)
+    assert isinstance(plan, Plan)
+    assert plan.feasible
+    assert set(plan.routing) == {"count"}
+    assert plan.routing["count"] == TwoTier(64).table(3)
+
+
+def test_keep_when_nothing_changed(torch: Any) -> None:
+    for topology, cluster in ((wordcount(4), mixed_cluster()), (every_grouping(), Cluster.of(4))):
+        plan = small().plan(Request(topology, cluster))
+        assert isinstance(plan, Plan)
+        for seed in (1, 2):
+            rng = np.random.default_rng(seed)
+            again = small().plan(Request(topology, cluster, running=plan, rng=rng))
+            assert isinstance(again, Keep)
+
+
+def test_lagging_keys_move_partitions_and_no_instance(torch: Any) -> None:
+    topology, cluster = counting(1000, (0.25,) * 4), Cluster.of(2)
+    plan = small().plan(Request(topology, cluster))
+    assert isinstance(plan, Plan)
+    table = plan.routing["count"]
+    loads = np.ones(len(table.partitions))
+    loads[np.array(table.partitions) == 1] = 12.0
+    carried = np.bincount(table.partitions, weights=loads)
+    measured = Measurements(tuples_per_s={"count": carried}, partition_rates={"count": loads})
+    request = Request(topology, cluster, measured, running=plan)
+    assert lit(carried) > 1.0
+    after = small().plan(request)
+    assert isinstance(after, Plan)
+    assert (after.node_of == plan.node_of).all()
+    new = np.bincount(after.routing["count"].partitions, weights=loads)
+    assert lit(new) <= 1.0
+    moved = np.flatnonzero(np.array(after.routing["count"].partitions) != table.partitions)
+    assert set(np.array(table.partitions)[moved]) == {1}
+
+
+def test_partition_loads_fall_back_to_the_instances() -> None:
+    topology = counting(1000, (0.5, 0.25, 0.25))
+    table = TwoTier(2).table(3)
+    loads = partition_loads(Request(topology, Cluster.of(1)), "count", table)
+    assert loads.tolist() == [250, 125, 125, 250, 125, 125]
+
+
+def test_a_change_of_parallelism_moves_few_partitions(torch: Any) -> None:
+    cluster = Cluster.of(2)
+    plan = small().plan(Request(counting(1000, (0.25,) * 4), cluster))
+    assert isinstance(plan, Plan)
+    after = small().plan(Request(counting(1000, (0.2,) * 5), cluster, running=plan))
+    assert isinstance(after, Plan)
+    old, new = plan.routing["count"].partitions, after.routing["count"].partitions
+    assert len(old) == len(new)
+    assert sum(a != b for a, b in zip(old, new, strict=True)) == len(old) // 5
+
+
+def test_as_many_groups_as_the_load_asks_for(torch: Any) -> None:
+    """20 instances of 0.5 cores on nodes of 4: 10 cores at a mean of 0.8/1.4 of 4 are 5 nodes."""
+    topology = Topology("t", (Operator("a", Kind.SOURCE, 20, cpu_pct=50),))
+    plan = small().plan(Request(topology, Cluster.of(9)))
+    assert isinstance(plan, Plan)
+    assert plan.after.nodes_used == 5
+    assert plan.after.max_node_load <= 0.8
+    fixed = MsStream(epochs=60, groups=7).plan(Request(topology, Cluster.of(9)))
+    assert isinstance(fixed, Plan)
+    assert fixed.after.nodes_used == 7
+
+
+def test_exact_nodes_at_metis_balance(torch: Any) -> None:
+    graph = expand(wordcount(20))
+    request = Request(wordcount(20), sized_for(graph, 6), exact_nodes=True)
+    plan = small().plan(request)
+    assert isinstance(plan, Plan)
+    assert plan.after.nodes_used == 6
+    assert plan.feasible
+    assert plan.after.max_node_load <= exact_limit(request) * (1 + 1e-9)
+    metis = strategies.make("metis").plan(request)
+    assert plan.after.across_per_s <= 1.3 * metis.after.across_per_s
+
+
+def test_without_torch_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = importlib.import_module
+
+    def absent(name: str, package: str | None = None) -> Any:
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'")
+        return imported(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    assert "pip install 'penstock[gnn]'" in MISSING
+    with pytest.raises(Refused, match=r"penstock\[gnn\]"):
+        MsStream().plan(Request(wordcount(), Cluster.of(2)))
+    graph = expand(wordcount())
+    with pytest.raises(Refused, match=r"penstock\[gnn\]"):
+        GraphNetwork().partition(
+            graph, np.ones(len(graph)), np.full(2, 0.5), np.random.default_rng(0)
+        )
+
+
+def test_torch_is_imported_late() -> None:
+    """Reading the registry must not cost the import of PyTorch."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from penstock.strategies import strategies; strategies.names(); "
+        "print('torch' in sys.modules, 'pyarrow' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "False"]
