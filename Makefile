@@ -3,6 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+
+# Matrices here are small: more threads would only get in each other's way.
+export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help

@@ -60,14 +60,14 @@ def test_results_do_not_depend_on_the_cut(
 
 @pytest.mark.parametrize("slide_days", [1, 3, 7, 10])
 def test_windows_of_many_days(slide_days: int) -> None:
-    app = apps.make("debs2024", drives=40, window_days=7, slide_days=slide_days)
-    found = check(app, app.source(rows=40 * 90, seed=1), [3, 1000, 1001, 2500])
+    app = apps.make("debs2024", drives=100, window_days=7, slide_days=slide_days)
+    found = check(app, app.source(rows=100 * 90, seed=1), [3, 2000, 2001, 6500])
     assert found["alerts"].num_rows > 1
     assert max(found["alerts"].column("kinds").to_pylist()) >= 4
     assert True in found["alerts"].column("failed").to_pylist()
     assert max(found["storage"].column("failures").to_pylist()) >= 1
     full = found["storage"].column("readings").to_pylist()
-    assert max(full) <= 7 * 40
+    assert max(full) <= 7 * 100
 
 
 @pytest.mark.parametrize("shape", ["topn", "topn-merge"])

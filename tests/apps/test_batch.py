@@ -151,7 +151,6 @@ BATCH = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # Spark's own, about old pandas and open sockets
 @pytest.mark.parametrize("name", apps.names())
 def test_results_are_those_of_a_batch_job(name: str, spark: SparkSession) -> None:
     app = apps.make(name, drives=200) if name == "debs2024" else apps.make(name)

@@ -16,6 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.apps import apps
+from penstock.apps.backblaze import Drives
+from penstock.apps.searches import Searches
+from penstock.apps.taobao import Behavior
 from penstock.model import InvalidValue, PenstockError
 from penstock.pipeline import replay
 from penstock.pipeline.generator import Generator, Keys
@@ -143,6 +146,22 @@ class TestProfile:
     def test_a_value_out_of_range_is_told(self, text: str, problem: str) -> None:
         with pytest.raises(InvalidValue, match=problem):
             Profile.parse(text)
+
+    @pytest.mark.parametrize(
+        ("wrong", "problem"),
+        [
+            ({"starts_s": (0.0, 1.0), "rates_per_s": (1.0,)}, "one for each rate"),
+            ({"starts_s": (1.0,), "rates_per_s": (1.0,)}, "0 first"),
+            ({"starts_s": (0.0, 5.0), "rates_per_s": (1.0, 2.0), "period_s": 4.0}, "last piece, 5"),
+        ],
+    )
+    def test_wrong_pieces(self, wrong: dict[str, Any], problem: str) -> None:
+        with pytest.raises(InvalidValue, match=problem):
+            Profile(**wrong)
+
+    def test_there_is_no_last_position_without_an_end(self) -> None:
+        with pytest.raises(InvalidValue, match="finite, as it has no end"):
+            Profile.constant(1).position(math.inf)
 
     def test_files(self, tmp_path: Path) -> None:
         table = tmp_path / "load.csv"
@@ -273,6 +292,15 @@ class TestGenerator:
         assert len(set(words)) == 20_000
         assert words != vocabulary(20_000, 4).to_pylist()
         assert all(word.isalpha() and word.islower() for word in words)
+
+    @pytest.mark.parametrize("content", [Text, Behavior, Searches, Drives])
+    def test_wrong_contents(self, content: Any) -> None:
+        whole = [name for name, kind in content.__annotations__.items() if kind == "int"]
+        for name in [name for name in whole if not name.endswith("seed")]:
+            with pytest.raises(InvalidValue, match=f"parameter {name} of {content.__name__}"):
+                content(**{name: 0})
+        with pytest.raises(InvalidValue, match="coefficient"):
+            content(zipf=-1.0)
 
 
 class TestMemory:

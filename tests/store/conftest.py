@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import pwd
 import shutil
@@ -17,7 +18,6 @@ from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
-import psycopg
 import pytest
 
 from penstock.store import MetricsStore
@@ -68,6 +68,8 @@ def skip_or_fail(reason: str) -> None:
 
 def started(folder: Path, server: Path, user: str | None) -> tuple[subprocess.Popen[bytes], str]:
     """Make a cluster, start a server on it, and wait for its first answer."""
+    import psycopg
+
     data, log = folder / "data", folder / "log"
     own = {"user": user, "extra_groups": []} if user else {}
     quiet = {"stdin": subprocess.DEVNULL, "cwd": folder, "env": {"LC_ALL": "C", "PATH": os.defpath}}
@@ -126,6 +128,8 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """URL of a server that only these tests use."""
+    if importlib.util.find_spec("psycopg") is None:
+        skip_or_fail("the PostgreSQL driver is not installed (pip install 'penstock[postgres]')")
     server = binaries()
     if server is None:
         skip_or_fail("no PostgreSQL server is installed (apt install postgresql)")
@@ -151,6 +155,8 @@ _numbers = count()
 @pytest.fixture
 def schema_url(postgres_url: str) -> str:
     """URL of an empty schema on the server."""
+    import psycopg
+
     name = f"s{next(_numbers)}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {name}".encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -16,6 +17,8 @@ from penstock.testing.metrics_store import (
     METRICS_STORE_CHECKS,
     Check,
     Opener,
+    a_batch,
+    a_run,
     check_metrics_store,
 )
 
@@ -28,6 +31,22 @@ def test_contract(check: Check, opened: Opener) -> None:
 def test_the_whole_suite_at_once(tmp_path: Path) -> None:
     numbers = count()
     check_metrics_store(lambda: partial(MetricsStore.open, tmp_path / f"{next(numbers)}.db"))
+
+
+def test_the_documented_query(opened: Opener) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    (query,) = re.findall(r"^```sql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    with opened() as store:
+        store.put_run(a_run())
+        for number in range(60):
+            store.put_batch(*a_batch("r1", number))
+        with store._transaction() as cursor:
+            cursor.execute(query)
+            rows = cursor.fetchall()
+    # From second 1000 to 1118, at 30 of 60 bytes across nodes.
+    assert [row[0] for row in rows] == [16, 17, 18]
+    assert sum(float(row[1]) for row in rows) * 60 == pytest.approx(100 * 60 * 61 / 2)
+    assert {float(row[2]) for row in rows} == {0.5}
 
 
 def forgetful(self: MetricsStore, *args: Any, **kwargs: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def test_percentiles_of_many_values(spread: float) -> None:
 def test_percentiles_ascend_within_the_ends(values: list[float], ps: list[float]) -> None:
     histogram = Histogram.of(values)
     found = [histogram.percentile(p) or 0.0 for p in sorted(ps)]
-    assert all(a <= b * (1 + 1e-12) for a, b in zip(found, found[1:], strict=False))
+    assert all(a <= b * (1 + 1e-12) for a, b in pairwise(found))
     assert min(values) <= found[0] * (1 + 1e-12)
     assert found[-1] <= max(values) * (1 + 1e-12)
     assert histogram.percentile(0) == min(values)

@@ -6,13 +6,14 @@ import sys
 import time
 from dataclasses import fields
 
-import psycopg
 import pytest
 
 from penstock.store import MetricsStore, StoreError
 from penstock.store.schema import MIGRATIONS
 from penstock.store.tables import TABLES
 from penstock.testing.metrics_store import a_batch, a_run
+
+psycopg = pytest.importorskip("psycopg", reason="the PostgreSQL driver is not installed")
 
 
 def refusal(place: str, *, read_only: bool = False) -> str:

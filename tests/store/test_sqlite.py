@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import fields
 from pathlib import Path
@@ -23,6 +24,14 @@ from penstock.store.tables import TABLES
 from penstock.testing.metrics_store import a_batch, a_run
 
 AsNobody = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Make a folder that any user may enter, unlike those of pytest."""
+    with tempfile.TemporaryDirectory(prefix="penstock-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 def filled(path: Path, batches: int = 3) -> Path:
@@ -191,20 +200,24 @@ def test_an_upgrade_that_fails_changes_nothing(
         assert len(store.batches("r1")) == 3
 
 
-def test_a_file_that_may_only_be_read(tmp_path: Path, run_as_nobody: AsNobody) -> None:
-    path = filled(tmp_path / "m.db")
+def test_a_file_that_may_only_be_read(open_folder: Path, run_as_nobody: AsNobody) -> None:
+    path = filled(open_folder / "m.db")
     path.chmod(0o444)
-    for folder in [tmp_path, *tmp_path.parents]:
-        if folder.stat().st_mode & 0o005 != 0o005 and os.geteuid() == 0:
-            folder.chmod(folder.stat().st_mode | 0o005)
-    tmp_path.chmod(0o555)
-    try:
-        with run_as_nobody():
-            assert "cannot be" in refusal(path)
-            with MetricsStore.open(path, read_only=True) as store:
-                assert len(store.batches("r1")) == 3
-    finally:
-        tmp_path.chmod(0o755)
+    with run_as_nobody():
+        assert "cannot be" in refusal(path)
+        with MetricsStore.open(path, read_only=True) as store:
+            assert len(store.batches("r1")) == 3
+
+
+def test_a_folder_that_may_only_be_read(open_folder: Path, run_as_nobody: AsNobody) -> None:
+    path = filled(open_folder / "m.db")
+    open_folder.chmod(0o555)
+    with run_as_nobody():
+        assert "cannot be" in refusal(open_folder / "new.db")
+        assert "cannot be" in refusal(path)
+        with MetricsStore.open(path, read_only=True) as store:
+            assert len(store.batches("r1")) == 3
+    open_folder.chmod(0o755)
 
 
 def test_another_writer_holds_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +277,7 @@ def test_a_batch_of_fifty_instances_is_written_within_5_ms(tmp_path: Path) -> No
 
 
 def test_numpy_values_are_stored_as_numbers(tmp_path: Path) -> None:
-    batch, instances, _, _ = a_batch("r1", 0)
+    batch = a_batch("r1", 0)[0]
     values: dict[str, Any] = {"rows_in": np.int64(5), "lin": np.float32(0.5)}
     odd = type(batch)("r1", np.int32(4), np.float64(3.0), 1, **values)  # type: ignore[arg-type]
     with MetricsStore.open(tmp_path / "m.db") as store:

@@ -31,8 +31,8 @@ class Trait:
     """One trait of a portrait, and what words say about it.
 
     A real system asks a trained model. Here a hash of the word stands for it: two words of three
-    speak for one of the values, the third says nothing. The cost and the traffic are those of a
-    lookup, and nobody's prejudices are written down.
+    speak for one of the values, the third says nothing. The traffic is that of the real thing, the
+    cost that of a lookup, and the portraits mean nothing.
 
     Parameters
     ----------

@@ -126,6 +126,13 @@ class Driver:
             if vertex.kind is not Kind.STATEFUL:
                 continue
             count, table = plan.parallelism[vertex.name], plan.routing.get(vertex.name)
+            if table is not None and table.split:
+                raise InvalidValue(
+                    "routing",
+                    f"operator {vertex.name!r}",
+                    "without split keys, whose parts nothing merges yet",
+                    dict(table.split),
+                )
             known = self.epochs.get(vertex.name)
             if known is None:
                 self.epochs[vertex.name] = (Epoch(0, count, -1, table),)

@@ -11,6 +11,10 @@ from penstock.model import Edge, Grouping, InvalidValue, Kind, Operator, Topolog
 from penstock.pipeline.build import Pipeline
 from penstock.pipeline.steps import Link, Source, Step
 
+#: What a task costs whatever it does, in percent of a core: about 100 ms in each of two batches a
+#: second.
+TASK_CPU_PCT = 20.0
+
 _CHAINABLE = frozenset({Grouping.SHUFFLE, Grouping.NONE, Grouping.LOCAL_OR_SHUFFLE})
 
 
@@ -129,7 +133,9 @@ class Layout:
             replace(
                 step,
                 sink=step.sink if step.sink is None or step.sink.on_workers else _InDriver(),
-                source=step.source if step.source is None or is_source(step.source) else _InDriver(),
+                source=step.source
+                if step.source is None or is_source(step.source)
+                else _InDriver(),
             )
             for step in self.pipeline.steps
         )
@@ -159,6 +165,7 @@ class Layout:
                     vertex.kind,
                     parallelism=head.parallelism or default_parallelism,
                     cpu_us_per_tuple=cpu,
+                    cpu_pct=TASK_CPU_PCT,
                     mem_mb=math.fsum(step.hints.mem_mb for step in steps),
                     selectivity=reached,
                     state_mb=head.hints.state_mb if vertex.kind is Kind.STATEFUL else 0.0,

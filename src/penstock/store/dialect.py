@@ -145,29 +145,50 @@ def database_of(place: str | Path, *, read_only: bool = False) -> Database:
 
 
 def _sqlite(path: str, read_only: bool) -> Database:
-    def connect() -> Connection:
-        target, uri = path, False
-        if read_only:
-            if path == ":memory:":
-                raise StoreError(path, "is always empty, so it cannot be opened for reading only")
-            target, uri = Path(path).absolute().as_uri() + "?mode=ro", True
-        # The store has a lock of its own, so that another thread may use the connection.
-        connection = sqlite3.connect(
-            target, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False, uri=uri
-        )
-        try:
-            if not read_only:
-                # Readers do not wait for the writer, nor it for them; a crash of the machine may
-                # cost the last batches, never the file.
-                connection.execute("PRAGMA journal_mode = WAL").fetchall()
-                connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA foreign_keys = ON")
-        except sqlite3.Error:
-            connection.close()
-            raise
-        return connection
+    return Database(
+        path, SQLITE, lambda: _sqlite_reader(path) if read_only else _sqlite_writer(path)
+    )
 
-    return Database(path, SQLITE, connect)
+
+def _sqlite_writer(path: str) -> Connection:
+    connection = _file(path)
+    try:
+        # Readers do not wait for the writer, nor it for them; a crash of the machine may cost the
+        # last batches, never the file.
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _sqlite_reader(path: str) -> Connection:
+    if path == ":memory:":
+        raise StoreError(path, "is always empty, so it cannot be opened for reading only")
+    uri = Path(path).absolute().as_uri() + "?mode=ro"
+    connection = _file(uri, uri=True)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+    except sqlite3.OperationalError:
+        connection.close()
+        # A reader shares notes with writers in files beside this one. Where it may not make them
+        # and there are none, nobody writes, and the file can be read as it is.
+        if Path(f"{path}-wal").exists():
+            raise
+        return _file(uri + "&immutable=1", uri=True)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _file(target: str, *, uri: bool = False) -> sqlite3.Connection:
+    # The store has a lock of its own, so that another thread may use the connection.
+    return sqlite3.connect(
+        target, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False, uri=uri
+    )
 
 
 def _postgres(url: str, read_only: bool) -> Database:

@@ -87,8 +87,7 @@ class MsStream(Checked):
                 table = TwoTier(self.partitions).table(operator.parallelism)
             elif running.parallelism[operator.name] != operator.parallelism:
                 table = resize(table, operator.parallelism)
-            else:
-                loads = partition_loads(request, operator.name, table)
+            elif (loads := partition_loads(request, operator.name, table)) is not None:
                 table, _, notes = rebalance(table, loads, operator.parallelism, self.chi)
                 reasons += [Reason(f"{operator.name}: {n.text}", n.figures) for n in notes]
             tables[operator.name] = table
@@ -151,11 +150,16 @@ class MsStream(Checked):
         return min(int(short.sum()) + 1, len(largest), len(graph))
 
 
-def partition_loads(request: Request, operator: str, table: RoutingTable) -> FloatArray:
-    """Tuples per second of each router partition: measured, or its instance's in equal parts."""
+def partition_loads(request: Request, operator: str, table: RoutingTable) -> FloatArray | None:
+    """Measured tuples per second of each router partition, or its instance's in equal parts.
+
+    None when neither was measured: declared shares would be blind to what the table does.
+    """
     seen = request.measurements.partition_rates.get(operator) if request.measurements else None
     if seen is not None and len(seen) == len(table.partitions):
         return seen
-    home = np.array(table.partitions, dtype=np.int64)
     loads = instance_loads(request, operator)
+    if loads is None:
+        return None
+    home = np.array(table.partitions, dtype=np.int64)
     return np.asarray((loads / np.maximum(group_counts(home, len(loads)), 1))[home])

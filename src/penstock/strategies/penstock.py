@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from penstock.model import Keep, Plan, Reason
+from penstock.model import Keep, Plan, Reason, RoutingTable
 from penstock.model.arrays import IntArray
 from penstock.model.cost import ROUNDING
 from penstock.strategies.api import Request, register
@@ -19,6 +20,7 @@ from penstock.strategies.place import Placed
 from penstock.strategies.place.processes import gather_pairs
 from penstock.strategies.place.relabel import bounded, carry_over, relabel
 from penstock.strategies.replan import finish
+from penstock.strategies.route.skew import routed
 from penstock.strategies.scale.head_room import fewest_nodes, load_limit, sub_cluster
 from penstock.strategies.trigger.head_room import HeadRoom
 
@@ -32,7 +34,8 @@ class Penstock(Checked):
     (`scale.head_room`), and searches for the placement on them that crosses nodes least
     (`partition.portfolio`); inside a node the instances that talk most share a process. A new plan
     is made on overload, on spare nodes or on a clear gain (`trigger.head_room`); it starts from the
-    running one, and begins afresh only where that gains clearly more.
+    running one, and begins afresh only where that gains clearly more. Skewed keys are dealt anew
+    between the instances, and keys hotter than an instance are split (`route.skew`).
     """
 
     name: ClassVar[str] = "penstock"
@@ -46,6 +49,8 @@ class Penstock(Checked):
     slack: float = param(0.8, "Part of the limit under which nodes are released.", least=0, most=1)
     gain: float = param(0.15, "Part of the communication cost worth moving for.", least=0, most=1)
     rounds: int = param(2, "Windows in which a load must show.", least=1, most=100)
+    chi: float = param(0.3, "Imbalance of instances (LIT) that is left alone.", least=0)
+    partitions: int = param(64, "Router partitions for each instance.", least=1, most=65_536)
     max_moves: float = param(
         0.25, "Part of the instances that may move for a gain alone.", least=0, most=1
     )
@@ -59,6 +64,8 @@ class Penstock(Checked):
         verdict = trigger.check(request)
         if verdict.fires:
             return self._again(request, verdict.reasons, bound=None)
+        if self._routing(request)[1]:
+            return self._rerouted(request)
         proposal = self._again(request, (), bound=self.max_moves)
         if isinstance(proposal, Keep):
             return Keep((*verdict.reasons, *proposal.reasons))
@@ -77,7 +84,7 @@ class Penstock(Checked):
         same = dict(running.parallelism) == dict(graph.topology.parallelism)
         current = running.node_of_in(cluster) if same else np.full(len(graph), -1, dtype=np.int64)
         awake = np.unique(current[current >= 0])
-        if bound is None:
+        if bound is None or not len(awake):
             chosen, limit, reason = self._nodes(request, awake if len(awake) else None)
         else:
             chosen, limit = awake, load_limit(request.measurements, self.most)
@@ -85,7 +92,7 @@ class Penstock(Checked):
         start = carry_over(graph, cluster, current, chosen)
         part = sub_cluster(cluster, chosen)
         near = chosen[refine(graph, part, start, limit, keep_all=request.exact_nodes)]
-        if bound is not None:
+        if bound is not None and same:
             moves = int(np.ceil(bound * len(graph)))
             near = bounded(graph, cluster, current, near, limit, moves)
         else:
@@ -136,4 +143,23 @@ class Penstock(Checked):
         self, request: Request, node_of: IntArray, limit: float, reasons: tuple[Reason, ...]
     ) -> Plan | Keep:
         process_of = gather_pairs(request.graph, request.cluster, node_of)
-        return finish(request, self.name, Placed(node_of, process_of, reasons), limit=limit)
+        routing, notes = self._routing(request)
+        placed = Placed(node_of, process_of, (*reasons, *notes))
+        return finish(request, self.name, placed, routing=routing, limit=limit)
+
+    def _rerouted(self, request: Request) -> Plan | Keep:
+        """Deal keys anew; no instance moves for that."""
+        running = request.running
+        assert running is not None
+        routing, notes = self._routing(request)
+        stays = Placed(running.node_of_in(request.cluster), running.process_of, notes)
+        return finish(request, self.name, stays, routing=routing)
+
+    def _routing(self, request: Request) -> tuple[Mapping[str, RoutingTable], tuple[Reason, ...]]:
+        return routed(
+            request.topology,
+            request.measurements,
+            request.running,
+            chi=self.chi,
+            partitions=self.partitions,
+        )

@@ -7,7 +7,7 @@ are two vectors each, and only measured ones are written out pair by pair.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,6 +24,8 @@ class Bundles:
     ----------
     of : array of int
         Bundle of each instance.
+    class_of : array of int
+        Class of each bundle's instances.
     size : array
         Instances in each bundle.
     sent, got : sparse array
@@ -38,6 +40,7 @@ class Bundles:
     """
 
     of: IntArray
+    class_of: IntArray
     size: FloatArray
     sent: sp.csr_array
     got: sp.csr_array
@@ -96,6 +99,7 @@ def bundle(graph: InstanceGraph, most: int) -> Bundles:
     loop = 2.0 * np.asarray((leaving * arriving).sum(axis=1)).ravel() + pairs.diagonal()
     made = Bundles(
         of=of,
+        class_of=np.repeat(np.arange(len(sizes)), parts),
         size=group_counts(of, count).astype(np.float64),
         sent=leaving,
         got=arriving,
@@ -104,4 +108,4 @@ def bundle(graph: InstanceGraph, most: int) -> Bundles:
         degree=np.zeros(count),
     )
     degree = np.maximum(made.spread(np.ones((count, 1))).ravel(), 0.0)
-    return Bundles(made.of, made.size, leaving, arriving, made.pairs, loop, degree)
+    return replace(made, degree=degree)

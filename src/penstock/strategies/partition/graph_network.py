@@ -16,20 +16,22 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.model import InstanceGraph, Refused
-from penstock.model.arrays import FloatArray, IntArray, group_sums
+from penstock.model.arrays import FloatArray, IntArray, group_counts, group_sums
 from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition import register
 from penstock.strategies.partition.bundles import Bundles, bundle
+from penstock.strategies.place.spread import rates_of
 
 MISSING = "graph_network needs PyTorch; install it with: pip install 'penstock[gnn]'"
 
 #: Random features of each task, without which tasks that are alike could not be told apart.
 NOISE = 16
+CLASS_NOISE, OWN_NOISE = 1.0, 1.0
 
 #: A loss must fall by more than this part of itself to count as an improvement.
 NOTICEABLE = 1e-4
 
-#: A group may be filled up to this much above its share before a task is sent elsewhere.
+#: A group may be this much above its share, and an instance more, before a task is sent elsewhere.
 TOLERANCE = 1.02
 
 Spread = Callable[[Any], Any]
@@ -42,7 +44,7 @@ class GraphNetwork(Checked):
 
     A graph convolution network embeds what a task exchanges with its neighbours, GraphSAGE what it
     is (its load), a fully connected layer turns both into the probability `Y` of every group
-    (Alg. 2). The answer is the likeliest group that still has room. Seeded by the generator it is
+    (Alg. 2). The answer is the likeliest group of each, repaired. Seeded by the generator it is
     given; PyTorch's own generators are left alone.
     """
 
@@ -91,7 +93,7 @@ class GraphNetwork(Checked):
         load = group_sums(bundles.of, weights, len(bundles))
         with _one_thread(torch):
             chances = self._train(torch, bundles, load, shares / shares.sum(), seed)
-        return likeliest(chances, bundles.of, weights, shares / shares.sum())
+        return likeliest(graph, chances[bundles.of], weights, shares / shares.sum())
 
     def _train(
         self, torch: Any, bundles: Bundles, load: FloatArray, shares: FloatArray, seed: int
@@ -179,15 +181,21 @@ def losses(
 
 
 def features(torch: Any, bundles: Bundles, load: FloatArray, made: Any) -> tuple[Any, Any]:
-    """Describe each bundle: by what it exchanges, and by what it is; noise tells twins apart."""
+    """Describe each bundle: by what it exchanges, and by what it is.
+
+    Noise comes with both. Some is a class's own, and passes on to its neighbours, so that parts of
+    the graph can be told apart; some is a bundle's own, without which twins could not part.
+    """
     columns = (
         (bundles.degree, bundles.loop, np.asarray(bundles.sent.sum(axis=1)).ravel()),
         (load, bundles.size),
     )
+    classes = int(bundles.class_of.max()) + 1
+    shared = torch.randn(classes, NOISE, generator=made)[torch.from_numpy(bundles.class_of)]
     described: list[Any] = []
     for group in columns:
         table = np.stack([values / max(float(values.mean()), 1e-12) for values in group], axis=1)
-        noise = torch.randn(len(bundles), NOISE, generator=made)
+        noise = CLASS_NOISE * shared + OWN_NOISE * torch.randn(len(bundles), NOISE, generator=made)
         described.append(torch.cat([torch.tensor(np.log1p(table)).float(), noise], dim=1))
     return described[0], described[1]
 
@@ -239,43 +247,56 @@ class _Network:
 
 
 def likeliest(
-    chances: FloatArray, row_of: IntArray, weights: FloatArray, shares: FloatArray
+    graph: InstanceGraph, chances: FloatArray, weights: FloatArray, shares: FloatArray
 ) -> IntArray:
-    """Turn probabilities into groups: the likeliest that has room, and none left empty.
+    """Turn probabilities into groups: the likeliest of each instance, then repaired.
 
-    Heavy instances choose first, and of equal ones the surest. One that finds no room in any group
-    goes where most of the share is left, so that no group is over it by more than an instance.
+    No group is left empty while there are instances enough, and none is above its share by more
+    than the tolerance and one instance. What has to move for that is whatever adds least to the
+    cut.
 
     Parameters
     ----------
+    graph : InstanceGraph
     chances : array
-        Probability of each group for each row.
-    row_of : array of int
-        Row of each instance.
+        Probability of each group (columns) for each instance.
     weights, shares : array
         As in `Partitioner.partition`.
     """
-    n, k = len(row_of), len(shares)
-    room = shares * weights.sum()
-    limit = np.maximum(room * TOLERANCE, room + 1e-12 * weights.sum())
-    load, held = np.zeros(k), np.zeros(k, dtype=np.int64)
-    group_of = np.empty(n, dtype=np.int64)
-    surest = chances.max(axis=1)[row_of]
-    empty = k
-    for rank, i in enumerate(np.lexsort((-surest, -weights)).tolist()):
-        open_ = load + weights[i] <= limit
-        if n - rank <= empty:
-            # As many instances as there are empty groups must each open one.
-            open_ = held == 0
-        if open_.any():
-            group = int(np.argmax(np.where(open_, chances[row_of[i]], -1.0)))
-        else:
-            group = int(np.argmax(room - load))
-        group_of[i] = group
-        empty -= int(held[group] == 0)
-        load[group] += weights[i]
-        held[group] += 1
-    return group_of
+    k = len(shares)
+    groups = np.asarray(chances.argmax(axis=1), dtype=np.int64)
+    load, held = group_sums(groups, weights, k), group_counts(groups, k)
+    limit = shares * weights.sum() * TOLERANCE + weights.max()
+    near = graph.affinity(groups, k)
+
+    def move(instance: int, target: int) -> None:
+        origin = int(groups[instance])
+        rates = rates_of(graph, instance)
+        near[:, origin] -= rates
+        near[:, target] += rates
+        load[origin] -= weights[instance]
+        load[target] += weights[instance]
+        held[origin] -= 1
+        held[target] += 1
+        groups[instance] = target
+
+    for empty in np.flatnonzero(held == 0).tolist():
+        movable = np.flatnonzero(held[groups] > 1)
+        if not len(movable):
+            break
+        # From a group that is over its limit if there is one.
+        over = (load > limit)[groups[movable]]
+        order = np.lexsort((near[movable, groups[movable]], ~over))
+        move(int(movable[order[0]]), empty)
+    for group in np.argsort(limit - load, kind="stable").tolist():
+        while load[group] > limit[group]:
+            members = np.flatnonzero((groups == group) & (weights > 0))
+            fits = load + weights[members, None] <= limit
+            fits[:, group] = False
+            gain = np.where(fits, near[members] - near[members, group, None], -np.inf)
+            which, target = np.unravel_index(int(np.argmax(gain)), gain.shape)
+            move(int(members[which]), int(target))
+    return groups
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from penstock.model import (
     violations,
 )
 from penstock.model.arrays import FloatArray, IntArray
-from penstock.model.cost import lin, lit
+from penstock.model.cost import ROUNDING, lin, lit
 from penstock.strategies.api import Request, cost_of_running
 from penstock.strategies.parameters import Checked, param
 from penstock.strategies.trigger import Verdict, register
@@ -31,7 +31,7 @@ OWN = "ms"
 @register
 @dataclass(frozen=True)
 class NodeImbalance(Checked):
-    """Fire when LIN is above `eta`, or LIT of a stateful operator above `chi`.
+    """Fire when LIN is above `eta`, or the measured LIT of a stateful operator above `chi`.
 
     LIN is taken over the nodes in use: one that sleeps carries nothing by intent. Their loads are
     the measured ones where all of them were measured, and otherwise what the instances need.
@@ -83,7 +83,7 @@ class NodeImbalance(Checked):
             "lowest": float(loads.min()),
             "nodes": len(loads),
         }
-        fires = imbalance > allowed
+        fires = imbalance > allowed * (1 + ROUNDING)
         side = "above" if fires else "within"
         text = f"LIN {imbalance:.3g} of the {how} loads is {side} {allowed:.3g}"
         return Verdict(fires, (Reason(text, figures),))
@@ -92,9 +92,10 @@ class NodeImbalance(Checked):
         """Say whether the keys of a stateful operator are to be dealt anew (eq. 10)."""
         found = imbalances(request)
         if not found:
-            return Verdict(False, (Reason("no stateful operator has instances to compare"),))
+            text = "no stateful operator has measured instances to compare"
+            return Verdict(False, (Reason(text),))
         worst = max(found, key=lambda name: found[name])
-        fires = found[worst] > self.chi
+        fires = found[worst] > self.chi * (1 + ROUNDING)
         side = "above" if fires else "within"
         text = f"LIT {found[worst]:.3g} of operator {worst!r} is {side} {self.chi:g}"
         return Verdict(fires, (Reason(text, {"lit": found[worst], "chi": self.chi}),))
@@ -107,20 +108,24 @@ def node_loads(graph: InstanceGraph, cluster: Cluster, node_of: IntArray) -> Flo
 
 
 def imbalances(request: Request) -> Mapping[str, float]:
-    """LIT of each stateful operator with several instances."""
-    return {
-        o.name: lit(instance_loads(request, o.name))
-        for o in request.topology.operators
-        if o.kind is Kind.STATEFUL and o.parallelism > 1
-    }
+    """LIT of each stateful operator with several instances, as far as it was measured.
+
+    Declared shares say nothing of the table that is in use, so that nothing is judged by them.
+    """
+    found: dict[str, float] = {}
+    for operator in request.topology.operators:
+        loads = instance_loads(request, operator.name)
+        if operator.kind is Kind.STATEFUL and operator.parallelism > 1 and loads is not None:
+            found[operator.name] = lit(loads)
+    return found
 
 
-def instance_loads(request: Request, operator: str) -> FloatArray:
-    """Tuples per second of each instance: measured, or else derived."""
+def instance_loads(request: Request, operator: str) -> FloatArray | None:
+    """Tuples per second that each instance was seen to process; None when nobody looked."""
     measured = request.measurements.tuples_per_s if request.measurements else {}
-    derived = request.graph.rate_in[request.graph.span(operator)]
     seen = measured.get(operator)
-    return seen if seen is not None and len(seen) == len(derived) else derived
+    count = request.topology[operator].parallelism
+    return seen if seen is not None and len(seen) == count else None
 
 
 def _stands(request: Request, running: Plan) -> bool:
