@@ -9,10 +9,10 @@ export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java run test lint types unit docs reference bench clean
+.PHONY: help setup java run plan test lint types unit docs reference bench bench-engine clean
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## Make .venv with the penstock command and all tools; does nothing when up to date
 
@@ -22,7 +22,7 @@ $(READY): pyproject.toml
 	  echo "Install one and run: make setup PYTHON=/path/to/python3"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 	  echo "Python cannot make a virtual environment; on Debian or Ubuntu: apt install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs,spark,postgres,testing]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[gnn]'
 	@touch $@
 
@@ -37,7 +37,10 @@ java:  ## Check that Java 17 or newer is there, for the targets that start Spark
 	  echo "Java $${major:-of an unknown version} was found. Spark needs Java 17 or newer;"; \
 	  echo "install one and put its 'java' first on the PATH."; exit 1; }
 
-run: setup  ## Show the planner at work: all strategies on an example
+run: setup java  ## Run word count on an embedded Spark cluster for a minute, under a rate that changes
+	$(BIN)/penstock run wordcount --rate steps:2000x20,6000x20,3000x20 --seconds 60
+
+plan: setup  ## Show the planner at work: all strategies on an example
 	$(BIN)/penstock plan examples/portrait.yaml --cluster examples/lab.yaml --strategy all
 
 test: lint types unit docs  ## All that CI runs: lint, types, tests with coverage, docs
@@ -53,7 +56,7 @@ types: setup  ## Check types, with Python 3.11 or newer
 	  echo "Types are not checked: the last NumPy and SciPy for Python 3.10 have older stubs."; \
 	fi
 
-unit: setup  ## Run the tests, those in docstrings and documents included
+unit: setup java  ## Run the tests, those in docstrings and documents included
 	$(BIN)/pytest --cov --cov-report=term
 
 docs: setup  ## Build the documentation into build/docs; a warning is an error
@@ -62,10 +65,13 @@ docs: setup  ## Build the documentation into build/docs; a warning is an error
 reference: setup  ## Write docs/cli.md anew after a change of the command
 	$(BIN)/python docs/reference.py
 
-bench: setup  ## Time the planner on the largest of the test topologies
-	$(BIN)/python benchmarks/planner.py
+bench: setup  ## Compare the strategies: cuts, optima, planning times, stability; takes a while
+	$(BIN)/python benchmarks/quality.py
+
+bench-engine: setup java  ## Compare the engine with plain Structured Streaming; takes a while
+	$(BIN)/python benchmarks/engine.py
 
 clean:  ## Remove everything that was made, .venv included
-	rm -rf $(VENV) build dist site docs/generated .coverage coverage.xml \
+	rm -rf $(VENV) build dist site docs/generated penstock-report.html .coverage coverage.xml \
 	  .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Time the planner on the largest of the test topologies: ``make bench``.
+"""Time the planner on one topology, by default the largest of the tests'.
 
 Times are of one run on a machine that may be busy; compare within a run only.
 """

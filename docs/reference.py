@@ -17,6 +17,7 @@ from penstock.strategies import describe, strategies
 HERE = Path(__file__).parent
 CLI = HERE / "cli.md"
 STRATEGIES = HERE / "generated" / "strategies.md"
+BASELINES = HERE / "strategies" / "baselines.md"
 
 
 def cli_markdown() -> str:
@@ -53,9 +54,18 @@ def strategies_markdown() -> str:
                 )
                 + "\n"
             )
-        if (HERE / "strategies" / f"{name}.md").exists():
-            parts.append(f"More: [{name}](strategies/{name}.md).\n")
+        page = page_of(name)
+        if page is not None:
+            parts.append(f"More: [{name}]({page}).\n")
     return "\n".join(parts)
+
+
+def page_of(name: str) -> str | None:
+    """Return where a strategy is described at length: a page of its own, or the baselines'."""
+    if (HERE / "strategies" / f"{name}.md").exists():
+        return f"strategies/{name}.md"
+    headings = BASELINES.read_text(encoding="utf-8").splitlines()
+    return f"strategies/{BASELINES.name}#{name}" if f"## {name}" in headings else None
 
 
 def write_strategies() -> None:

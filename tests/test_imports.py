@@ -18,14 +18,27 @@ RANKS = {
     "state": 2,  # finds keys by the hashes of strategies.route
     "planning": 2,
     "pipeline": 3,
-    "control": 3,
-    "runtimes": 4,
-    "store": 4,
     "apps": 4,
-    "cli": 5,
-    "web": 5,
-    "testing": 6,
+    "store": 5,
+    "report": 6,
+    "control": 7,
+    "runtimes": 8,
+    "spark": 9,  # names of runtimes.spark, for users
+    "cli": 10,
+    "web": 10,
+    "testing": 11,
 }
+
+#: Packages that keep to fewer than their rank allows.
+ONLY = {
+    "state": {"model", "strategies"},
+    "store": {"model"},
+    "report": {"model", "store"},
+    "spark": {"runtimes"},
+}
+
+#: What alone may import Spark.
+SPARK = ("penstock.runtimes.spark", "penstock.spark")
 
 PURE = ("model", "strategies")
 
@@ -111,9 +124,19 @@ def reverse_edges(tree: ast.AST, module: str, is_package: bool = False) -> list[
             # `from penstock import plan`: a name of the root, which loads strategies and files.
             if RANKS[own] <= RANKS["planning"]:
                 found.append(f"{module}:{line} imports {target}")
-        elif RANKS[other] >= RANKS[own]:
+        elif RANKS[other] >= RANKS[own] or other not in ONLY.get(own, RANKS):
             found.append(f"{module}:{line} imports {target}")
     return found
+
+
+def spark_imports(tree: ast.AST, module: str) -> list[str]:
+    if any(module == home or module.startswith(f"{home}.") for home in SPARK):
+        return []
+    return [
+        f"{module}:{line} imports {target}"
+        for line, target in imports(tree, module, False)
+        if target.split(".")[0] in {"pyspark", "py4j"}
+    ]
 
 
 def impurities(tree: ast.AST, module: str) -> list[str]:
@@ -145,6 +168,7 @@ def test_imports_point_one_way(path: Path) -> None:
     package = package_of(name_of(path))
     assert package in RANKS or not package, f"give {package} a rank in {Path(__file__).name}"
     assert reverse_edges(tree, name_of(path), path.name == "__init__.py") == []
+    assert spark_imports(tree, name_of(path)) == []
 
 
 @pytest.mark.parametrize(
@@ -165,6 +189,13 @@ def test_pure_packages_stay_pure(path: Path) -> None:
         ("penstock.strategies.even", "from penstock.files import load_topology"),
         ("penstock.control.loop", "from penstock.runtimes import spark"),
         ("penstock.cli.plan", "from penstock.testing import contract"),
+        ("penstock.pipeline.build", "from penstock.runtimes.spark import run"),
+        ("penstock.pipeline.build", "from penstock.apps import apps"),
+        ("penstock.state.log", "from penstock.files import load_topology"),
+        ("penstock.store.store", "from penstock.pipeline import Pipeline"),
+        ("penstock.report.page", "from penstock.strategies import Request"),
+        ("penstock.runtimes.spark.run", "import penstock.spark"),
+        ("penstock.spark", "from penstock.store import MetricsStore"),
     ],
 )
 def test_a_reverse_edge_is_found(module: str, code: str) -> None:
@@ -178,10 +209,28 @@ def test_a_reverse_edge_is_found(module: str, code: str) -> None:
         ("penstock.strategies.even", "from .api import Request"),
         ("penstock.cli.plan", "from penstock.planning import plan"),
         ("penstock.cli.main", "import penstock"),
+        ("penstock.state.keyed", "from penstock.strategies.route.keys import hash_keys"),
+        ("penstock.runtimes.spark.run", "from penstock.store.store import MetricsStore"),
+        ("penstock.spark", "from penstock.runtimes.spark.run import start"),
+        ("penstock.cli.run", "from penstock import spark"),
     ],
 )
 def test_a_forward_edge_is_fine(module: str, code: str) -> None:
     assert not reverse_edges(ast.parse(code), module)
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "found"),
+    [
+        ("penstock.runtimes.sim.run", "from pyspark.sql import SparkSession", True),
+        ("penstock.apps.api", "def f():\n    import pyspark", True),
+        ("penstock.sparkling", "import py4j.protocol", True),
+        ("penstock.runtimes.spark.run", "from pyspark.sql import SparkSession", False),
+        ("penstock.apps.api", "from penstock import spark", False),
+    ],
+)
+def test_only_the_spark_runtime_imports_spark(module: str, code: str, found: bool) -> None:
+    assert bool(spark_imports(ast.parse(code), module)) is found
 
 
 @pytest.mark.parametrize(

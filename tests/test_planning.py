@@ -19,10 +19,17 @@ WORDS = EXAMPLES / "wordcount.yaml"
 
 def test_files_values_and_numbers_are_taken() -> None:
     base = request(WORDS, 3)
-    by_number = penstock.plan(WORDS, 3)
+    by_number = penstock.plan(WORDS, 3, "even")
     by_value = penstock.plan(base.topology, sized_for(base.graph, 3), Even())
     assert by_number == by_value
     assert isinstance(penstock.plan(str(WORDS), EXAMPLES / "lab.yaml"), Plan)
+
+
+def test_the_default_is_penstock() -> None:
+    made = penstock.plan(WORDS, 3)
+    assert isinstance(made, Plan)
+    assert made.strategy == "penstock"
+    assert made == penstock.plan(WORDS, 3, "penstock")
 
 
 def test_parameters_reach_the_strategy() -> None:

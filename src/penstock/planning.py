@@ -83,7 +83,7 @@ class Outcome:
 def plan(
     topology: Topology | str | PathLike[str],
     cluster: Cluster | str | PathLike[str] | int,
-    strategy: str | Strategy = "even",
+    strategy: str | Strategy = "penstock",
     *,
     seed: int = 0,
     measurements: Measurements | str | PathLike[str] | None = None,
@@ -102,9 +102,9 @@ def plan(
     ...     (Edge("lines", "split"),))
     >>> made = plan(words, 3)
     >>> made.feasible, made.after.nodes_used
-    (True, 3)
+    (True, 1)
     >>> print(made.reasons[0])
-    6 instances dealt in turn over 12 processes of 3 nodes
+    1 of 3 nodes hold it with a load of 0.80
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def plan(
         A number stands for so many equal nodes on which the topology fits; see
         `penstock.model.sizing.sized_for`.
     strategy : str or Strategy
-        Name of a registered strategy, or one that you made yourself.
+        Name of a registered strategy, or one that you made yourself; Penstock's own by default.
     seed : int
         Equal seeds give equal plans.
     measurements : Measurements or path, optional

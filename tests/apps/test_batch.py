@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -19,21 +18,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.window import Window
 
 ROWS = 6000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    shared = SparkSession.getActiveSession()
-    session = shared or (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    yield session
-    if shared is None:
-        session.stop()
 
 
 def word_counts(rows: DataFrame) -> DataFrame:

@@ -87,7 +87,7 @@ def test_json_has_the_promised_keys() -> None:
     assert result.exit_code == 0
     (found,) = lines(result)
     assert list(found) == KEYS
-    assert found["strategy"] == "even"
+    assert found["strategy"] == "penstock"
     assert found["feasible"] is True
     assert found["infeasible"] == []
     assert found["nodes_used"] == 2
@@ -98,11 +98,12 @@ def test_json_has_the_promised_keys() -> None:
         "split": 4,
         "count": 6,
     }
-    assert found["placement"]["lines"][1] == {"node": "node-1", "process": 0}
+    (even,) = lines(penstock_("plan", WORDS, "--nodes", "2", "--strategy", "even", "--json"))
+    assert even["placement"]["lines"][1] == {"node": "node-1", "process": 0}
 
 
 def test_nodes_are_four_when_nothing_is_said() -> None:
-    (found,) = lines(penstock_("plan", WORDS, "--json"))
+    (found,) = lines(penstock_("plan", WORDS, "--strategy", "even", "--json"))
     assert found["nodes_used"] == 4
 
 
@@ -307,7 +308,7 @@ app()
 def test_ctrl_c_is_130_and_one_line() -> None:
     # A test runner in the background may ignore SIGINT, and children inherit that.
     ran = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, "plan", WORDS, "--json"],
+        [sys.executable, "-c", INTERRUPTED, "plan", WORDS, "--strategy", "even", "--json"],
         capture_output=True,
         text=True,
         timeout=60,

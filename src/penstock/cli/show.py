@@ -134,8 +134,9 @@ def _verdict(outcome: Outcome) -> str:
     if outcome.plan is None:
         return "refused"
     verdict = "feasible" if outcome.plan.feasible else "infeasible"
+    used = outcome.plan.after.nodes_used
     return (
-        f"{verdict}, {outcome.plan.after.nodes_used} nodes, "
+        f"{verdict}, {used} node{'' if used == 1 else 's'}, "
         f"{outcome.plan.after.cut_share:.1%} of the tuples cross nodes"
     )
 

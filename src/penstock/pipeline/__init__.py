@@ -1,25 +1,37 @@
 """Pipelines as users write them, and the bodies of their tasks. Nothing here imports Spark."""
 
 from penstock.pipeline.build import Pipeline
+from penstock.pipeline.generator import Generator, Keys
+from penstock.pipeline.profile import Profile
 from penstock.pipeline.reduce import Aggregate, count, largest, smallest, total
+from penstock.pipeline.replay import Csv, Parquet, Replay, TextLines
 from penstock.pipeline.sinks import Call, Console, Files, Memory, json_lines, parquet
 from penstock.pipeline.sources import Lines, Rows
 from penstock.pipeline.steps import Hints, Keyed, Link, Sink, Source
+from penstock.pipeline.text import Text
 
 __all__ = [
     "Aggregate",
     "Call",
     "Console",
+    "Csv",
     "Files",
+    "Generator",
     "Hints",
     "Keyed",
+    "Keys",
     "Lines",
     "Link",
     "Memory",
+    "Parquet",
     "Pipeline",
+    "Profile",
+    "Replay",
     "Rows",
     "Sink",
     "Source",
+    "Text",
+    "TextLines",
     "count",
     "json_lines",
     "largest",

@@ -130,8 +130,8 @@ class Pipeline:
     ) -> Pipeline:
         """Add a function that is called for every row: easy to write, and slow.
 
-        It gets a dict and returns a dict, a list of dicts, or None. A row costs a few microseconds
-        for the call and the conversions alone, about a hundred times an Arrow function's.
+        It gets a dict and returns a dict, a list of dicts, or None. A row costs one to several
+        microseconds for the call and the conversions alone, some tens of times an Arrow function's.
         """
 
         def each(batch: pa.RecordBatch) -> pa.Table:

@@ -12,6 +12,7 @@ from penstock.model import Grouping, InvalidValue, RoutingTable
 from penstock.pipeline.steps import Link
 from penstock.state.keyed import key_hashes
 from penstock.strategies.route import Destination
+from penstock.strategies.route.keys import HashArray
 from penstock.strategies.route.partial_key import PartialKey
 from penstock.strategies.route.two_tier import TwoTier
 
@@ -24,6 +25,7 @@ def deal(
     table_of: RoutingTable | None,
     turn: int,
     near: tuple[int, ...] = (),
+    hashes: HashArray | None = None,
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of each target instance that gets any.
 
@@ -39,6 +41,8 @@ def deal(
         Where an even spread begins, so that short batches do not all go to the first instances.
     near : tuple of int
         Targets in the sender's own place, for local grouping.
+    hashes : array, optional
+        Hashes of the keys, where they are known already.
     """
     grouping = link.grouping
     if grouping is Grouping.ALL:
@@ -50,17 +54,21 @@ def deal(
     elif grouping in (Grouping.SHUFFLE, Grouping.NONE, Grouping.LOCAL_OR_SHUFFLE):
         yield from _spread(table, instances, turn)
     else:
-        yield from _by_target(table, _targets(table, link, instances, table_of), instances)
+        yield from _by_target(table, _targets(table, link, instances, table_of, hashes), instances)
 
 
 def _targets(
-    table: pa.Table, link: Link, instances: int, table_of: RoutingTable | None
+    table: pa.Table,
+    link: Link,
+    instances: int,
+    table_of: RoutingTable | None,
+    hashes: HashArray | None,
 ) -> npt.NDArray[np.int64]:
-    if link.grouping is Grouping.FIELDS:
-        to = Destination(instances, table_of)
-        return TwoTier().route_hashes(key_hashes(table, link.by), to)
-    if link.grouping is Grouping.PARTIAL_KEY:
-        return PartialKey().route_hashes(key_hashes(table, link.by), Destination(instances))
+    if link.grouping in (Grouping.FIELDS, Grouping.PARTIAL_KEY):
+        keys = key_hashes(table, link.by) if hashes is None else hashes
+        if link.grouping is Grouping.FIELDS:
+            return TwoTier().route_hashes(keys, Destination(instances, table_of))
+        return PartialKey().route_hashes(keys, Destination(instances))
     if link.grouping is Grouping.DIRECT:
         chosen = np.asarray(table.column(link.by[0]))
     else:

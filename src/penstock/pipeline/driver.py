@@ -38,6 +38,7 @@ class InstanceStats:
     rows_in: int
     sent: Mapping[int, Mapping[int, int]]
     sinks: Mapping[str, int]
+    partitions: Mapping[str, list[int]]
     skipped: int
     sample: Any
     stamps: Mapping[int, int]

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.model import PenstockError
+from penstock.model import Grouping, PenstockError
+from penstock.model.arrays import IntArray, group_counts
 from penstock.pipeline.deal import deal
 from penstock.pipeline.frames import (
     DATA,
@@ -30,10 +31,12 @@ from penstock.pipeline.frames import (
     encode_json,
 )
 from penstock.pipeline.layout import Layout
-from penstock.pipeline.steps import Step
+from penstock.pipeline.steps import Link, Step
 from penstock.pipeline.wave import Wave
-from penstock.state.keyed import KeyedTable
+from penstock.state.keyed import KeyedTable, key_hashes
 from penstock.state.log import StateLog
+from penstock.strategies.route import modulo
+from penstock.strategies.route.keys import HashArray
 
 #: Rows of a failed batch that an error shows, and rows that may be left out one by one.
 SAMPLE_ROWS = 3
@@ -101,6 +104,7 @@ class _Task:
         self.rows_in = 0
         self.sent: dict[int, dict[int, int]] = {}
         self.to_sinks: dict[str, list[pa.Table]] = {}
+        self.partitions: dict[str, IntArray] = {}
         self.skipped = 0
         self.skipped_sample: Any = None
         self.stamps: dict[int, int] = {}
@@ -152,6 +156,7 @@ class _Task:
             "sinks": {}
             if failed
             else {n: sum(t.num_rows for t in tables) for n, tables in self.to_sinks.items()},
+            "partitions": {n: counts.tolist() for n, counts in self.partitions.items()},
             "skipped": self.skipped,
             "sample": self.skipped_sample,
             "stamps": self.stamps,
@@ -330,6 +335,7 @@ class _Task:
         homes = wave.homes.get(wire.target, ())
         near = tuple(i for i, home in enumerate(homes) if home == here)
         counts = self.sent.setdefault(number, {})
+        hashes = self._count_partitions(wire.target, wire.link, table)
         last: tuple[pa.Table, memoryview] | None = None
         for target, part in self._guard(
             self.layout.pipeline[wire.to_step],
@@ -342,6 +348,7 @@ class _Task:
                     table_of=wave.routing.get(wire.target),
                     turn=wave.batch_id + self.instance,
                     near=near,
+                    hashes=hashes,
                 )
             ),
         ):
@@ -351,6 +358,17 @@ class _Task:
             layer, partition = wave.address(wire.target, target)
             self.out.append(Frame(DATA, layer, partition, number, self.instance, body))
             counts[target] = counts.get(target, 0) + part.num_rows
+
+    def _count_partitions(self, target: str, link: Link, table: pa.Table) -> HashArray | None:
+        """Count the rows of each router partition of a target that is reached by key."""
+        routing = self.wave.routing.get(target)
+        if link.grouping is not Grouping.FIELDS or routing is None:
+            return None
+        hashes = key_hashes(table, link.by)
+        size = len(routing.partitions)
+        counts = group_counts(modulo(hashes, size), size)
+        self.partitions[target] = self.partitions.get(target, 0) + counts
+        return hashes
 
     def _sink(self, step: Step, table: pa.Table) -> None:
         self.to_sinks.setdefault(step.name, []).append(table)

@@ -51,7 +51,8 @@ class Frame:
     @classmethod
     def unpack(cls, data: bytes) -> Frame:
         """Read back what `pack` wrote; the body is not copied."""
-        return cls(*_HEADER.unpack_from(data), memoryview(data)[_HEADER.size :])
+        kind, layer, partition, wire, sender = _HEADER.unpack_from(data)
+        return cls(kind, layer, partition, wire, sender, memoryview(data)[_HEADER.size :])
 
 
 def encode(table: pa.Table | pa.RecordBatch) -> memoryview:

@@ -15,6 +15,7 @@ from penstock.model import (
     Edge,
     Keep,
     Kind,
+    NodeUse,
     Operator,
     Plan,
     Reason,
@@ -267,8 +268,11 @@ def _replan_not_worse(strategy: Strategy, request: Request) -> None:
         return  # A change of scale is not for the sake of the traffic.
     old, new = _figures(running, request), _figures(following, request)
     cheaper = new["communication"] <= old["communication"] * (1 + 1e-6) + 1e-6
+    # Traffic is a fair price for taking load off a node that is over its capacity.
+    relieved = 1.0 < old["load"] > new["load"] and new["violations"] <= old["violations"]
+    fewer = new["nodes"] < old["nodes"] or new["violations"] < old["violations"]
     require(
-        cheaper or new["nodes"] < old["nodes"] or new["violations"] < old["violations"],
+        cheaper or fewer or relieved,
         f"the new plan must be no worse than the running one: {old} became {new}",
     )
 
@@ -282,6 +286,9 @@ def _figures(plan: Plan, request: Request) -> dict[str, float]:
         "communication": 20.0 * in_node + 100.0 * across,
         "nodes": len(set(plan.node_of.tolist())),
         "violations": len(broken),
+        "load": float(
+            NodeUse.of(graph, request.cluster, plan.node_of).busiest(request.cluster).max()
+        ),
     }
 
 

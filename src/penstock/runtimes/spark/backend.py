@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext, cloudpickle
+from pyspark import SparkContext
 from pyspark.core.rdd import RDD
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
@@ -23,11 +23,11 @@ from penstock.pipeline.execute import run_partition
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import Wave
 from penstock.runtimes.spark.jvm import TaskFact, jvm_of
+from penstock.runtimes.spark.ship import packed
 
 #: Seconds between two looks at the executors while a batch runs.
 WATCH_S = 0.25
 
-_dumps: Any = cloudpickle.dumps
 
 _FROZEN = False
 _LAYOUTS: dict[str, Layout] = {}
@@ -115,7 +115,7 @@ class SparkBackend:
     def _share(self, sc: SparkContext, layout: Layout) -> Any:
         """Send the layout to the workers once, not with every batch."""
         if self._layout is None or self._layout[0] is not layout:
-            self._layout = (layout, _Shared(sc.broadcast(_dumps(layout.for_workers()))))
+            self._layout = (layout, _Shared(sc.broadcast(packed(layout))))
         return self._layout[1]
 
     def _first(self, sc: SparkContext, shared: Any, wave: Wave, locations: list[str]) -> Any:
@@ -220,6 +220,8 @@ def _from_rows(
 ) -> Any:
     """Return the first layer over a DataFrame of (source step, Arrow message) rows."""
     sc = spark.sparkContext
+    # Spark hands a batch over in a session of the query's own.
+    spark = rows.sparkSession
     made: Any = spark
     pinned = jvm_of(sc).pin(rows._jdf.queryExecution().toRdd(), locations)
     frame = DataFrame(

@@ -7,15 +7,17 @@ import tempfile
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from penstock.model import Cluster, InvalidValue, Keep, PenstockError, Plan
+from penstock.model import Cluster, InvalidValue, Keep, Kind, Measurements, PenstockError, Plan
+from penstock.model.arrays import FloatArray
 from penstock.pipeline.build import Pipeline
 from penstock.pipeline.driver import BatchResult, Driver, Ranges
 from penstock.pipeline.feed import QUEUE, Feed
@@ -24,6 +26,7 @@ from penstock.runtimes.spark.backend import ExecutorLost, SparkBackend
 from penstock.runtimes.spark.jvm import Jvm, jvm_of
 from penstock.runtimes.spark.monitor import Observed, observe
 from penstock.runtimes.spark.nodes import cluster_of, executor_ids
+from penstock.runtimes.spark.structured import drive, frame_steps
 from penstock.store.records import EventRecord, PlanRecord, RunRecords, Status
 from penstock.store.records import Run as RunRecord
 from penstock.store.store import MetricsStore
@@ -31,6 +34,9 @@ from penstock.strategies import Request, Strategy, strategies
 
 #: Seconds to wait for new tuples, for a lost executor's replacement, and between looks at either.
 IDLE_S, REPLACED_S, LOOK_S = 0.02, 15.0, 0.2
+
+#: Batches that a measurement looks back on.
+WINDOW = 20
 
 #: Times that one batch is run again after executors were lost.
 ATTEMPTS = 5
@@ -54,6 +60,8 @@ class Options:
         Least time from the start of one batch to that of the next.
     on_error : str
         ``stop`` or ``skip``; as in `Driver`.
+    drain : bool
+        For streaming DataFrames: take what is there at the start, and end.
     seed : int
         Of the strategy's randomness.
     """
@@ -64,6 +72,7 @@ class Options:
     when_full: str = "wait"
     interval_s: float = 0.2
     on_error: str = "stop"
+    drain: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -113,12 +122,16 @@ class Run:
         self.store.put_run(self._record)
         self._events = self._dropped = 0
         self._put_plan("the first plan")
+        self._cause: PenstockError | None = None
+        self._partitions: deque[tuple[float, dict[str, list[int]]]] = deque(maxlen=WINDOW)
+        self._asked = threading.Event()
         self._halt = threading.Event()
         self._over = threading.Event()
         done = self.driver.journal.committed(self.driver.version) or {}
         self._elapsed_before = float(done.get("elapsed_s", 0.0))
         self._began = time.monotonic()
         reached = self.driver.position()
+        self.frames = frame_steps(pipeline.steps)
         self.feeds = {
             step.name: Feed(
                 step.source, options.queue, options.when_full, reached.get(step.name, 0)
@@ -154,6 +167,25 @@ class Run:
         self.driver.replace_plan(plan)
         self._put_plan(why)
 
+    def ask_for_plan(self) -> None:
+        """Have the strategy look at what was measured, after the batch that is running."""
+        self._asked.set()
+
+    def measurements(self) -> Measurements:
+        """Return what the last batches showed, as a strategy sees it."""
+        samples = self.store.samples(self.id, last=WINDOW)
+        sources = [v.name for v in self.layout.vertices if v.kind is Kind.SOURCE]
+        seconds = sum(duration for duration, _ in self._partitions) or 1.0
+        rates: dict[str, FloatArray] = {}
+        for _, counted in self._partitions:
+            for vertex, counts in counted.items():
+                found = np.asarray(counts, dtype=np.float64) / seconds
+                known = rates.get(vertex)
+                rates[vertex] = (
+                    found if known is None or len(known) != len(found) else known + found
+                )
+        return replace(Measurements.from_samples(samples, sources), partition_rates=rates)
+
     def records(self) -> RunRecords:
         """All that the store has of this run."""
         return self.store.read(self.id)
@@ -174,9 +206,12 @@ class Run:
 
     def _drive(self) -> None:
         try:
-            self._loop()
+            if self.frames:
+                self._stream()
+            else:
+                self._loop()
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits
-            self.failure = error
+            self.failure = self._cause or error
         finally:
             self._close()
             self._over.set()
@@ -196,6 +231,35 @@ class Run:
                 return
             rest = max(IDLE_S, self.options.interval_s - (time.monotonic() - started))
             self._halt.wait(rest)
+
+    def _stream(self) -> None:
+        """Let Spark's own query read the sources and hand over batch after batch."""
+
+        def on_batch(rows: DataFrame, batch_id: int) -> None:
+            if batch_id <= self.driver.version:
+                # Committed here before Spark wrote it down: done already.
+                return
+            if batch_id != self.driver.next_batch:
+                raise PenstockError(
+                    f"Spark goes on with batch {batch_id}, the journal with "
+                    f"{self.driver.next_batch}: the folder {self.root} is not of this query"
+                )
+            self.backend.rows = rows
+            try:
+                self.batch({})
+            except PenstockError as error:
+                # Spark wraps what is raised here in an error of its own.
+                self._cause = error
+                raise
+
+        drive(
+            self.frames,
+            on_batch,
+            self.root / "spark",
+            self._halt,
+            interval_s=self.options.interval_s,
+            drain=self.options.drain,
+        )
 
     def batch(self, ranges: Ranges) -> Observed:
         """Run, commit and record one batch, again if executors are lost on the way."""
@@ -223,8 +287,12 @@ class Run:
         self.lost += observed.lost
         self.duplicated += observed.duplicated
         self.store.put_batch(observed.batch, observed.instances, observed.edges)
+        self._partitions.append((duration_ms / 1000.0, _partitions(result)))
         if self._listener is not None:
             self._listener(observed)
+        if self._asked.is_set():
+            self._asked.clear()
+            self._replan()
         return observed
 
     def _run(self, ranges: Ranges) -> BatchResult:
@@ -252,6 +320,16 @@ class Run:
         if isinstance(answer, Keep):
             raise PenstockError(f"{loss}; and no plan without them: {answer.reasons[0]}")
         self.replace_plan(answer, str(loss))
+
+    def _replan(self) -> None:
+        measured = self.measurements()
+        answer = self.strategy.plan(replace(self._request(self.plan), measurements=measured))
+        if isinstance(answer, Keep):
+            text = "; ".join(str(reason) for reason in answer.reasons)
+            self._put_event("keep", text)
+            return
+        self._partitions.clear()
+        self.replace_plan(answer, "asked for")
 
     # ---- plans and places
 
@@ -283,8 +361,13 @@ class Run:
         batch = self.driver.next_batch
         self.store.put_plan(PlanRecord(self.id, batch, self.plan))
         text = f"{why}: " + "; ".join(str(reason) for reason in self.plan.reasons)
+        self._put_event("plan", text)
+
+    def _put_event(self, kind: str, text: str) -> None:
         self.store.put_event(
-            EventRecord(self.id, self._events, time.time(), "plan", text, batch=batch)
+            EventRecord(
+                self.id, self._events, time.time(), kind, text, batch=self.driver.next_batch
+            )
         )
         self._events += 1
 
@@ -315,6 +398,18 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self.stop()
         self.clean()
+
+
+def _partitions(result: BatchResult) -> dict[str, list[int]]:
+    """Rows of each router partition of each target, all senders together."""
+    totals: dict[str, list[int]] = {}
+    for stats in result.stats:
+        for vertex, counts in stats.partitions.items():
+            known = totals.get(vertex)
+            totals[vertex] = (
+                counts if known is None else [a + b for a, b in zip(known, counts, strict=True)]
+            )
+    return totals
 
 
 def start(

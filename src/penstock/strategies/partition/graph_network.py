@@ -16,23 +16,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.model import InstanceGraph, Refused
-from penstock.model.arrays import FloatArray, IntArray, group_counts, group_sums
+from penstock.model.arrays import FloatArray, IntArray, group_sums
 from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition import register
 from penstock.strategies.partition.bundles import Bundles, bundle
-from penstock.strategies.place.spread import rates_of
+from penstock.strategies.partition.likeliest import likeliest
 
 MISSING = "graph_network needs PyTorch; install it with: pip install 'penstock[gnn]'"
 
-#: Random features of each task, without which tasks that are alike could not be told apart.
+#: Random features of each task, and how much of them is its class's and how much its own.
 NOISE = 16
 CLASS_NOISE, OWN_NOISE = 1.0, 1.0
 
 #: A loss must fall by more than this part of itself to count as an improvement.
 NOTICEABLE = 1e-4
-
-#: A group may be this much above its share, and an instance more, before a task is sent elsewhere.
-TOLERANCE = 1.02
 
 Spread = Callable[[Any], Any]
 
@@ -244,59 +241,6 @@ class _Network:
             own = torch.nn.functional.normalize(own, dim=1) * own.shape[1] ** 0.5
         joined = torch.cat([exchanged, own], dim=1)
         return torch.softmax(joined @ self.last + self.bias, dim=1)
-
-
-def likeliest(
-    graph: InstanceGraph, chances: FloatArray, weights: FloatArray, shares: FloatArray
-) -> IntArray:
-    """Turn probabilities into groups: the likeliest of each instance, then repaired.
-
-    No group is left empty while there are instances enough, and none is above its share by more
-    than the tolerance and one instance. What has to move for that is whatever adds least to the
-    cut.
-
-    Parameters
-    ----------
-    graph : InstanceGraph
-    chances : array
-        Probability of each group (columns) for each instance.
-    weights, shares : array
-        As in `Partitioner.partition`.
-    """
-    k = len(shares)
-    groups = np.asarray(chances.argmax(axis=1), dtype=np.int64)
-    load, held = group_sums(groups, weights, k), group_counts(groups, k)
-    limit = shares * weights.sum() * TOLERANCE + weights.max()
-    near = graph.affinity(groups, k)
-
-    def move(instance: int, target: int) -> None:
-        origin = int(groups[instance])
-        rates = rates_of(graph, instance)
-        near[:, origin] -= rates
-        near[:, target] += rates
-        load[origin] -= weights[instance]
-        load[target] += weights[instance]
-        held[origin] -= 1
-        held[target] += 1
-        groups[instance] = target
-
-    for empty in np.flatnonzero(held == 0).tolist():
-        movable = np.flatnonzero(held[groups] > 1)
-        if not len(movable):
-            break
-        # From a group that is over its limit if there is one.
-        over = (load > limit)[groups[movable]]
-        order = np.lexsort((near[movable, groups[movable]], ~over))
-        move(int(movable[order[0]]), empty)
-    for group in np.argsort(limit - load, kind="stable").tolist():
-        while load[group] > limit[group]:
-            members = np.flatnonzero((groups == group) & (weights > 0))
-            fits = load + weights[members, None] <= limit
-            fits[:, group] = False
-            gain = np.where(fits, near[members] - near[members, group, None], -np.inf)
-            which, target = np.unravel_index(int(np.argmax(gain)), gain.shape)
-            move(int(members[which]), int(target))
-    return groups
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from penstock.strategies.partition.class_state import ClassState
 from penstock.strategies.partition.growing import Growing
 from penstock.strategies.partition.metis import Metis
 from penstock.strategies.partition.refine import improve
-from penstock.strategies.place.branch_and_bound import Problem, search
+from penstock.strategies.place.assignment_problem import Problem
+from penstock.strategies.place.branch_and_bound import search
 from penstock.strategies.place.longest_first import longest_first
 from penstock.strategies.place.spread import use_all
 

@@ -253,9 +253,8 @@ def _reasons(
 ) -> tuple[Reason, ...]:
     before, after, chi = lits
     figures = {"lit_before": before, "lit_after": after, "chi": chi, "moves": len(moves)}
-    text = (
-        f"{len(moves)} partitions move: LIT {before:.3g} is above {chi:g} and becomes {after:.3g}"
-    )
+    what = "1 partition moves" if len(moves) == 1 else f"{len(moves)} partitions move"
+    text = f"{what}: LIT {before:.3g}, above {chi:g}, becomes {after:.3g}"
     if not moves:
         text = f"no partition moves, though LIT {before:.3g} is above {chi:g}: no move lowers it"
     reasons = [Reason(text, figures)]

@@ -1,0 +1,214 @@
+"""The engine on one node: what a user writes, what fails, what is written down."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+pytest.importorskip("pyspark")
+
+from penstock import spark as engine
+from penstock.model import InvalidValue, Plan
+from penstock.pipeline import Memory, Pipeline, Rows, count, total
+from penstock.pipeline.execute import StepFailed
+from penstock.store.records import Status
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LINES = [f"a b c{i % 5} d{i % 3}" for i in range(300)]
+WORDS = Counter(word for line in LINES for word in line.split())
+
+
+def split(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"word": pc.list_flatten(pc.split_pattern(batch.column("line"), " "))})
+
+
+def words(source: Any, sink: Any) -> Pipeline:
+    return (
+        Pipeline("words")
+        .source("lines", source, parallelism=2)
+        .map("split", split)
+        .keyed("count", by="word", reduce={"n": count()}, parallelism=3)
+        .sink("out", sink)
+    )
+
+
+def counted(sink: Memory) -> dict[str, int]:
+    return {row["word"]: row["n"] for row in sink.latest("word").to_pylist()}
+
+
+def test_a_pipeline_runs_to_its_end(spark: SparkSession, tmp_path: Path) -> None:
+    sink = Memory()
+    source = Rows(pa.table({"line": LINES}))
+    with engine.start(words(source, sink), spark, queue=70, store=tmp_path / "m.sqlite") as run:
+        assert run.await_end(120)
+        records = run.records()
+    assert counted(sink) == WORDS
+    assert records.run.status is Status.FINISHED
+    assert (records.run.rows_lost, records.run.rows_duplicated) == (0, 0)
+    assert len(records.batches) == 5
+    assert sum(b.rows_in for b in records.batches) == 300
+    assert all(b.tasks == b.tasks_honoured == 5 for b in records.batches)
+    operators = {(i.operator, i.index) for i in records.instances}
+    assert operators == {("lines+split", 0), ("lines+split", 1), *(("count", i) for i in range(3))}
+    assert all(i.cpu_ms is not None and i.executor for i in records.instances)
+
+
+def test_a_stopped_run_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    source = Rows(pa.table({"line": LINES}))
+    first = Memory()
+    seen: list[int] = []
+    runs: list[engine.Run] = []
+
+    def stop_early(observed: Any) -> None:
+        seen.append(observed.batch.batch)
+        if len(seen) == 2:
+            runs[0]._halt.set()
+
+    run = engine.start(
+        words(source, first), spark, queue=60, checkpoint=tmp_path, listener=stop_early
+    )
+    runs.append(run)
+    with run:
+        run.await_end(120)
+    assert len(seen) == 2
+    second = Memory()
+    with engine.start(words(source, second), spark, queue=60, checkpoint=tmp_path) as again:
+        assert again.await_end(120)
+    assert sorted(second.batches) == [2, 3, 4]
+    first.batches.update(second.batches)
+    assert counted(first) == WORDS
+
+
+def test_a_streaming_dataframe_is_a_source(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for i in range(3):
+        (folder / f"{i}.txt").write_text("\n".join(LINES[i * 100 : (i + 1) * 100]) + "\n")
+    stream = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(folder))
+    sink = Memory()
+    pipeline = words(stream.withColumnRenamed("value", "line"), sink)
+    with engine.start(pipeline, spark, drain=True, checkpoint=tmp_path / "c") as run:
+        assert run.await_end(120)
+    assert counted(sink) == WORDS
+    assert sorted(sink.batches) == [0, 1, 2]
+    # Nothing new: a second run over the same checkpoint does nothing.
+    with engine.start(pipeline, spark, drain=True, checkpoint=tmp_path / "c") as run:
+        assert run.await_end(120)
+    assert counted(sink) == WORDS
+
+
+def test_sources_of_two_kinds_are_refused(spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load()
+    pipeline = (
+        Pipeline("mixed")
+        .source("a", stream)
+        .source("b", Rows(pa.table({"x": [1]})))
+        .map("m", lambda batch: None, after=["a", "b"])
+        .sink("o", Memory())
+    )
+    with pytest.raises(InvalidValue, match="all"):
+        engine.start(pipeline, spark)
+    still = spark.range(3)
+    with pytest.raises(InvalidValue, match="streaming DataFrame"):
+        engine.start(Pipeline("p").source("a", still).sink("o", Memory()), spark)
+
+
+def test_a_failing_step_stops_the_run_and_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if "a b c3 d1" in batch.column("line").to_pylist():
+            raise ValueError("no such line")
+        return split(batch)
+
+    sink = Memory()
+    source = Rows(pa.table({"line": LINES}))
+    pipeline = (
+        Pipeline("bad")
+        .source("lines", source, parallelism=2)
+        .map("bad", bad)
+        .keyed("count", by="word", reduce={"n": count()}, parallelism=2)
+        .sink("out", sink)
+    )
+    with engine.start(pipeline, spark, queue=10) as run:
+        with pytest.raises(StepFailed, match="no such line") as caught:
+            run.await_end(120)
+        assert run.records().run.status is Status.FAILED
+    assert caught.value.step == "bad"
+    assert caught.value.batch_id not in sink.batches
+    done = sum(WORDS.values()) and 10 * len(sink.batches)
+    assert sum(counted(sink).values()) == 4 * done
+
+
+def test_a_failing_step_in_a_dataframe_stream_is_named_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.txt").write_text("x\n")
+    stream = spark.readStream.format("text").load(str(tmp_path / "in"))
+
+    def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise KeyError("word")
+
+    pipeline = Pipeline("bad").source("s", stream).map("bad", bad).sink("o", Memory())
+    with (
+        engine.start(pipeline, spark, drain=True) as run,
+        pytest.raises(StepFailed, match="KeyError"),
+    ):
+        run.await_end(120)
+
+
+def test_a_plan_can_be_asked_for_and_replaced_while_it_runs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink = Memory()
+    table = pa.table({"k": [f"k{i % 50}" for i in range(2000)], "v": list(range(2000))})
+    pipeline = (
+        Pipeline("moving")
+        .source("rows", Rows(table), parallelism=2)
+        .keyed("sum", by="k", reduce={"t": total("v")}, parallelism=2)
+        .sink("out", sink)
+    )
+    runs: list[engine.Run] = []
+
+    def listen(observed: Any) -> None:
+        if observed.batch.batch == 1:
+            runs[0].ask_for_plan()
+        if observed.batch.batch == 3:
+            from penstock.strategies.penstock import Penstock
+
+            topology = runs[0].layout.topology(2).with_parallelism({"sum": 5})
+            request = runs[0]._request(runs[0].plan)
+            plan = Penstock().plan(type(request)(topology, request.cluster))
+            assert isinstance(plan, Plan)
+            runs[0].replace_plan(plan, "five instances")
+
+    run = engine.start(pipeline, spark, queue=200, listener=listen, checkpoint=tmp_path)
+    runs.append(run)
+    with run:
+        assert run.await_end(120)
+        events = [event.kind for event in run.records().events]
+    got = {row["k"]: row["t"] for row in sink.latest("k").to_pylist()}
+    wanted: Counter[str] = Counter()
+    for row in table.to_pylist():
+        wanted[row["k"]] += row["v"]
+    assert got == wanted
+    assert events.count("plan") >= 2
+    journal = sorted((tmp_path / "journal" / "commits").glob("*.json"))
+    last = json.loads(journal[-1].read_text())
+    assert last["epochs"]["sum"][-1]["instances"] == 5
+
+
+def test_adaptive_execution_is_refused(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    try:
+        with pytest.raises(InvalidValue, match="adaptive"):
+            engine.start(words(Rows(pa.table({"line": LINES})), Memory()), spark)
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
