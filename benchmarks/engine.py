@@ -57,7 +57,7 @@ NOTE = Console(stderr=True)
 
 def rate(spark: SparkSession, sizes: list[int], batches: int, nodes: int) -> list[dict[str, Any]]:
     """Lines a second of three ways to count words, for several sizes of a batch."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for size in sizes:
         with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
             _write_lines(Path(folder), size, batches)
@@ -170,7 +170,7 @@ def skew(
     spark: SparkSession, size: int, batches: int, nodes: int, wait_us: float, zipf: float
 ) -> list[dict[str, Any]]:
     """Tuples a second of a keyed operator that waits for every tuple, with skewed keys."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     source = Generator(1e9, Keys(keys=1000, zipf=zipf), seed=5, rows=size * batches)
     table = source.read(0, size * batches)
     key = "key"
@@ -283,7 +283,7 @@ def latency(
     spark: SparkSession, lines_per_s: float, seconds: float, nodes: int
 ) -> list[dict[str, Any]]:
     """Percentiles from a file's drop to the end of the batch that read it."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, run in (("penstock", _late_penstock), ("spark native", _late_native)):
         NOTE.print(f"latency: {name}, {lines_per_s:.0f} lines/s", style="dim")
         with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
@@ -415,7 +415,7 @@ def _lateness(
 
 def placement(spark: SparkSession, seconds: float, names: list[str]) -> list[dict[str, Any]]:
     """Part of the tasks that ran on the executor that the plan names."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for strategy in names:
         NOTE.print(f"placement: {strategy} for {seconds:g} s", style="dim")
         app = apps.make("wordcount")
@@ -426,7 +426,7 @@ def placement(spark: SparkSession, seconds: float, names: list[str]) -> list[dic
             batches = run.records().batches
         out = pipeline["counts"].sink
         assert out is not None
-        equal = app.result("counts", out.table()).equals(  # type: ignore[attr-defined]
+        equal = app.result("counts", out.table()).equals(
             app.result("counts", app.expected(source.read(0, source.end or 0))["counts"])
         )
         tasks = sum(b.tasks for b in batches)

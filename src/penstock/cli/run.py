@@ -14,6 +14,8 @@ from penstock.cli.java import require_java
 from penstock.cli.live import Board
 from penstock.model import InvalidValue, PenstockError
 from penstock.pipeline.profile import Profile
+from penstock.pipeline.sinks import Discard
+from penstock.pipeline.steps import Sink
 from penstock.report.page import write_report
 from penstock.report.summary import summarise
 from penstock.strategies import strategies
@@ -98,7 +100,9 @@ def run(
         profile = Profile.parse(rate)
         rows = profile.position(seconds)
         source = chosen.source(profile, zipf=zipf, seed=seed, rows=rows)
-        pipeline = chosen.pipeline(source, parallelism=parallelism)
+        # What comes out is counted; keeping it would fill the memory of a long run.
+        sinks: dict[str, Sink] = {name: Discard() for name in chosen.keys}
+        pipeline = chosen.pipeline(source, sinks, parallelism=parallelism)
         require_java()
         try:
             from penstock import spark as engine

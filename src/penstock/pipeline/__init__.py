@@ -5,7 +5,7 @@ from penstock.pipeline.generator import Generator, Keys
 from penstock.pipeline.profile import Profile
 from penstock.pipeline.reduce import Aggregate, count, largest, smallest, total
 from penstock.pipeline.replay import Csv, Parquet, Replay, TextLines
-from penstock.pipeline.sinks import Call, Console, Files, Memory, json_lines, parquet
+from penstock.pipeline.sinks import Call, Console, Discard, Files, Memory, json_lines, parquet
 from penstock.pipeline.sources import Lines, Rows
 from penstock.pipeline.steps import Hints, Keyed, Link, Sink, Source
 from penstock.pipeline.text import Text
@@ -15,6 +15,7 @@ __all__ = [
     "Call",
     "Console",
     "Csv",
+    "Discard",
     "Files",
     "Generator",
     "Hints",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from penstock.pipeline.frames import ERROR, SINK, STATS, Frame, decode, decode_j
 from penstock.pipeline.journal import Journal
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import ON_ERROR, Wave
-from penstock.state.log import Epoch
+from penstock.state.log import Epoch, StateLog
 
 Ranges = Mapping[str, tuple[tuple[int, int], ...]]
 
@@ -103,6 +104,7 @@ class Driver:
         if self.on_error not in ON_ERROR:
             raise InvalidValue("on_error", "a run", "one of " + ", ".join(ON_ERROR), self.on_error)
         self.journal = Journal(self.root / "journal")
+        self.token = uuid.uuid4().hex
         self.version = self.journal.last_commit()
         done = self.journal.committed(self.version)
         if done is not None:
@@ -181,6 +183,7 @@ class Driver:
             homes=homes,
             state_root=str(self.root / "state"),
             on_error=self.on_error,
+            token=self.token,
         )
 
     def run_batch(self, ranges: Ranges, extra: dict[str, Any] | None = None) -> BatchResult:
@@ -214,6 +217,11 @@ class Driver:
             wave.batch_id, {"positions": positions, "epochs": epochs, **(extra or {})}
         )
         self.version = wave.batch_id
+        for vertex, known in self.epochs.items():
+            if len(known) > 1:
+                # The new epoch has a version of its own now: nothing is read from older ones.
+                StateLog(wave.state_root).forget_epochs(vertex, known[-1].number)
+                self.epochs[vertex] = known[-1:]
         return BatchResult(wave.batch_id, wave, ranges, stats, written)
 
     def _sinks(

@@ -254,19 +254,20 @@ class _Task:
     def _state(self, log: StateLog, by: tuple[str, ...]) -> KeyedTable:
         """State of the version that the batch starts from: remembered, or read from the log."""
         epochs = self.wave.epochs[self.vertex]
-        key = (self.wave.state_root, self.vertex, epochs[-1].number, self.instance)
+        key = (self.wave.token, self.vertex, epochs[-1].number, self.instance)
         known = _CACHE.get(key, {}).get(self.wave.version)
         if known is not None:
             return known
         return log.load(self.vertex, by, epochs, self.instance, self.wave.version)
 
     def _remember(self, state: KeyedTable, epoch: int) -> None:
-        key = (self.wave.state_root, self.vertex, epoch, self.instance)
+        key = (self.wave.token, self.vertex, epoch, self.instance)
         versions = _CACHE.setdefault(key, {})
         versions[self.wave.batch_id] = state
         for version in [v for v in versions if v < self.wave.version]:
             del versions[version]
-        for other in [k for k in _CACHE if k[:2] == key[:2] and k[2] < epoch]:
+        outdated = [k for k in _CACHE if k[:2] == key[:2] and k[2] < epoch]
+        for other in outdated:
             del _CACHE[other]
 
     # ---- functions of the user's

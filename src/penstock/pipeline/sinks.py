@@ -48,6 +48,22 @@ class Memory:
 
 
 @dataclass(eq=False)
+class Discard:
+    """Keeps nothing: the rows are counted where they are made, and not even sent."""
+
+    on_workers = True
+
+    def stage(self, batch_id: int, instance: int, table: pa.Table) -> None:
+        """Do nothing."""
+
+    def commit(self, batch_id: int, table: pa.Table | None) -> None:
+        """Do nothing."""
+
+    def recover(self, committed: int) -> None:
+        """Do nothing."""
+
+
+@dataclass(eq=False)
 class Console:
     """Prints the first rows of every batch."""
 

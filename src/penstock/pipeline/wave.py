@@ -35,6 +35,8 @@ class Wave:
         mean the same place.
     state_root : str
     on_error : str
+    token : str
+        Of the driver that sent it: what a worker remembers for one driver is nothing to the next.
     """
 
     batch_id: int
@@ -47,6 +49,7 @@ class Wave:
     homes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     state_root: str = ""
     on_error: str = "stop"
+    token: str = ""
 
     @cached_property
     def first(self) -> Mapping[str, tuple[int, int]]:

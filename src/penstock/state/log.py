@@ -10,6 +10,7 @@ instances of the epoch before.
 from __future__ import annotations
 
 import re
+import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,8 +82,10 @@ class StateLog:
         """
         current = epochs[-1]
         if version < 0 or version == current.since:
-            if len(epochs) == 1:
+            if len(epochs) == 1 and version < 0:
                 return KeyedTable(by)
+            if len(epochs) == 1:
+                raise StateLost(f"the epoch before {current.number} of {vertex!r} is not known")
             return self._carried(vertex, by, epochs[-2], current, instance, version)
         return self._replayed(self._folder(vertex, current.number, instance), by, version)
 
@@ -104,6 +107,12 @@ class StateLog:
             self._forget(folder, version - SNAPSHOT_EVERY)
         else:
             _write(folder / f"delta-{version}.arrow", changed)
+
+    def forget_epochs(self, vertex: str, before: int) -> None:
+        """Remove the files of all epochs before one."""
+        for folder in (Path(self.root) / vertex).glob("epoch=*"):
+            if int(folder.name.partition("=")[2]) < before:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _folder(self, vertex: str, epoch: int, instance: int) -> Path:
         return Path(self.root) / vertex / f"epoch={epoch}" / f"instance={instance}"

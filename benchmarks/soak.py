@@ -1,0 +1,162 @@
+"""A long run at a steady rate: is memory flat, and does nothing pile up on disk? ``make soak``.
+
+Every few seconds the resident memory of the driver, of Spark's JVMs and of the Python workers is
+read, and the size of the run's folder. After a third of the time, taken as warm-up, a straight line
+is fitted to each: its slope over the rest of the run, relative to the mean, is what grew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from penstock import spark as engine
+from penstock.apps import apps
+from penstock.pipeline import Discard
+
+NOTE = Console(stderr=True)
+
+#: Growth over the run, relative to the mean, that still counts as flat.
+FLAT = 0.10
+
+
+def main() -> None:
+    """Run, sample, and say what grew."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--rate", type=float, default=2000.0, help="lines a second")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--every", type=float, default=10.0, help="seconds between samples")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    app = apps.make("wordcount")
+    seconds = asked.minutes * 60
+    rows = int(asked.rate * seconds)
+    source = app.source(asked.rate, zipf=1.0, seed=9, rows=rows)
+    samples: list[dict[str, float]] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-soak-") as folder,
+        engine.cluster(engine.embedded(asked.nodes)) as spark,
+    ):
+        pipeline = app.pipeline(source, sinks={"counts": Discard()}, parallelism=asked.nodes)
+        with engine.start(
+            pipeline, spark, "even", checkpoint=folder, store=Path(folder) / "metrics.sqlite"
+        ) as run:
+            started = time.monotonic()
+            while not run.await_end(asked.every):
+                samples.append(
+                    {"s": time.monotonic() - started, **_memory(), **_disk(Path(folder))}
+                )
+                last = samples[-1]
+                NOTE.print(
+                    f"{last['s']:6.0f} s  driver {last['driver_mb']:.0f} MB, JVMs "
+                    f"{last['jvm_mb']:.0f} MB, workers {last['workers_mb']:.0f} MB, state "
+                    f"{last['state_mb']:.1f} MB in {last['state_files']:.0f} files",
+                    style="dim",
+                )
+            records = run.records()
+    result: dict[str, Any] = {
+        "minutes": asked.minutes,
+        "rate": asked.rate,
+        "batches": len(records.batches),
+        "rows_in": sum(b.rows_in for b in records.batches),
+        "rows_expected": rows,
+        "rows_lost": records.run.rows_lost,
+        "rows_duplicated": records.run.rows_duplicated,
+        "honoured": sum(b.tasks_honoured for b in records.batches)
+        / max(1, sum(b.tasks for b in records.batches)),
+        "growth": {name: _growth(samples, name) for name in samples[0] if name != "s"},
+    }
+    result["flat"] = all(
+        abs(result["growth"][name]["relative"]) <= FLAT
+        for name in (
+            "driver_mb",
+            "jvm_mb",
+            "workers_mb",
+            "state_mb",
+            "state_files",
+            "journal_files",
+        )
+    )
+    if asked.json:
+        json.dump(result, sys.stdout, indent=1)
+    else:
+        Console().print_json(json.dumps(result))
+    sys.exit(0 if result["flat"] and result["rows_in"] == rows else 1)
+
+
+def _growth(samples: list[dict[str, float]], name: str) -> dict[str, float]:
+    """Fit a line to the last two thirds."""
+    late = samples[len(samples) // 3 :]
+    at = np.array([s["s"] for s in late])
+    values = np.array([s[name] for s in late])
+    slope = float(np.polyfit(at, values, 1)[0]) if len(late) > 2 else 0.0
+    mean = float(values.mean())
+    grown = slope * float(at[-1] - at[0])
+    return {"mean": mean, "grown": grown, "relative": grown / mean if mean else 0.0}
+
+
+def _memory() -> dict[str, float]:
+    """Resident memory of this process and of everything below it, in MB."""
+    kinds = {"driver_mb": 0.0, "jvm_mb": 0.0, "workers_mb": 0.0}
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(stat[1])
+    for pid in parents:
+        if not _below(pid, os.getpid(), parents):
+            continue
+        try:
+            resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+        except (OSError, IndexError):
+            continue
+        size = resident * os.sysconf("SC_PAGE_SIZE") / 1e6
+        if pid == os.getpid():
+            kinds["driver_mb"] += size
+        elif command.endswith(b"java"):
+            kinds["jvm_mb"] += size
+        elif b"python" in command:
+            kinds["workers_mb"] += size
+    return kinds
+
+
+def _below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = parents.get(pid, 0)
+    return False
+
+
+def _disk(folder: Path) -> dict[str, float]:
+    state = [file for file in (folder / "state").rglob("*") if file.is_file()]
+    journal = list((folder / "journal").rglob("*.json"))
+    size = 0.0
+    for file in state:
+        try:
+            size += file.stat().st_size / 1e6
+        except FileNotFoundError:
+            continue
+    return {
+        "state_mb": size,
+        "state_files": float(len(state)),
+        "journal_files": float(len(journal)),
+    }
+
+
+if __name__ == "__main__":
+    main()
