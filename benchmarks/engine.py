@@ -14,7 +14,9 @@
     Every application under several strategies: part of the tasks that ran where the plan says, as
     Spark recorded it.
 
-Ratios within a run are what counts; the times are those of the machine it ran on.
+Each side gets a fresh session of the same cluster in turn, Spark's own with Spark's own settings:
+tasks that wait for their executor, as ours do, would hold a plain query up. Ratios within a run are
+what counts; the times are those of the machine it ran on.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ NOTE = Console(stderr=True)
 # ---- rate
 
 
-def rate(spark: SparkSession, sizes: list[int], batches: int, nodes: int) -> list[dict[str, Any]]:
+def rate(
+    spark: SparkSession, side: str, sizes: list[int], batches: int, nodes: int
+) -> list[dict[str, Any]]:
     """Lines a second of three ways to count words, for several sizes of a batch."""
     rows: list[dict[str, Any]] = []
     for size in sizes:
@@ -66,6 +70,8 @@ def rate(spark: SparkSession, sizes: list[int], batches: int, nodes: int) -> lis
                 ("spark native", _count_native),
                 ("spark python state", _count_python),
             ):
+                if name.partition(" ")[0] != side:
+                    continue
                 if name == "spark python state" and size != sizes[0]:
                     continue
                 NOTE.print(f"rate: {name}, {size} lines a batch", style="dim")
@@ -78,10 +84,14 @@ def rate(spark: SparkSession, sizes: list[int], batches: int, nodes: int) -> lis
                         "lines_per_s": size / seconds,
                     }
                 )
+    return rows
+
+
+def compare_rate(rows: list[dict[str, Any]]) -> None:
+    """Add how much faster Penstock is with batches of the same size."""
     ours = {r["lines_a_batch"]: r["lines_per_s"] for r in rows if r["engine"] == "penstock"}
     for row in rows:
         row["penstock_over_it"] = ours[row["lines_a_batch"]] / row["lines_per_s"]
-    return rows
 
 
 def _write_lines(folder: Path, size: int, batches: int) -> None:
@@ -167,7 +177,7 @@ def _steady(ends: list[float]) -> float:
 
 
 def skew(
-    spark: SparkSession, size: int, batches: int, nodes: int, wait_us: float, zipf: float
+    spark: SparkSession, side: str, size: int, batches: int, nodes: int, wait_us: float, zipf: float
 ) -> list[dict[str, Any]]:
     """Tuples a second of a keyed operator that waits for every tuple, with skewed keys."""
     rows: list[dict[str, Any]] = []
@@ -183,13 +193,19 @@ def skew(
             ("penstock, hash", lambda *a: _wait_penstock(*a, replan=False)),
             ("penstock, dealt anew", lambda *a: _wait_penstock(*a, replan=True)),
         ):
+            if name.partition(" ")[0].rstrip(",") != side:
+                continue
             NOTE.print(f"skew: {name}", style="dim")
             seconds = run(spark, Path(folder), table, key, size, nodes, wait_us)
             rows.append({"engine": name, "batch_s": seconds, "tuples_per_s": size / seconds})
-    native = rows[0]["tuples_per_s"]
+    return rows
+
+
+def compare_skew(rows: list[dict[str, Any]]) -> None:
+    """Add how much faster each is than Spark's own."""
+    native = next(r["tuples_per_s"] for r in rows if r["engine"] == "spark native")
     for row in rows:
         row["over_native"] = row["tuples_per_s"] / native
-    return rows
 
 
 def _wait_native(
@@ -280,11 +296,13 @@ class _Table:
 
 
 def latency(
-    spark: SparkSession, lines_per_s: float, seconds: float, nodes: int
+    spark: SparkSession, side: str, lines_per_s: float, seconds: float, nodes: int
 ) -> list[dict[str, Any]]:
     """Percentiles from a file's drop to the end of the batch that read it."""
     rows: list[dict[str, Any]] = []
     for name, run in (("penstock", _late_penstock), ("spark native", _late_native)):
+        if name.partition(" ")[0] != side:
+            continue
         NOTE.print(f"latency: {name}, {lines_per_s:.0f} lines/s", style="dim")
         with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
             drops: list[tuple[float, int]] = []
@@ -306,10 +324,15 @@ def latency(
                     "batches": len(done),
                 }
             )
-    for row in rows:
-        row["over_native_p50"] = row["p50_ms"] / rows[1]["p50_ms"]
-        row["over_native_p99"] = row["p99_ms"] / rows[1]["p99_ms"]
     return rows
+
+
+def compare_latency(rows: list[dict[str, Any]]) -> None:
+    """Add the percentiles over those of Spark's own."""
+    native = next(r for r in rows if r["engine"] == "spark native")
+    for row in rows:
+        row["p50_over_native"] = row["p50_ms"] / native["p50_ms"]
+        row["p99_over_native"] = row["p99_ms"] / native["p99_ms"]
 
 
 def _drop(
@@ -413,10 +436,12 @@ def _lateness(
 # ---- placement
 
 
-def placement(spark: SparkSession, seconds: float, names: list[str]) -> list[dict[str, Any]]:
+def placement(
+    spark: SparkSession, side: str, seconds: float, names: list[str]
+) -> list[dict[str, Any]]:
     """Part of the tasks that ran on the executor that the plan names."""
     rows: list[dict[str, Any]] = []
-    for strategy in names:
+    for strategy in names if side == "penstock" else ():
         NOTE.print(f"placement: {strategy} for {seconds:g} s", style="dim")
         app = apps.make("wordcount")
         source = app.source(3000.0, zipf=1.0, seed=1, rows=int(3000 * seconds))
@@ -464,20 +489,34 @@ def main() -> None:
     unknown = set(asked.kinds) - set(kinds)
     if unknown:
         parser.error(f"unknown {sorted(unknown)}; there are {', '.join(kinds)}")
-    results: dict[str, Any] = {}
-    todo: dict[str, Callable[[SparkSession], list[dict[str, Any]]]] = {
-        "rate": lambda s: rate(
-            s, [int(v) for v in asked.sizes.split(",")], asked.batches, asked.nodes
+    todo: dict[str, Callable[[SparkSession, str], list[dict[str, Any]]]] = {
+        "rate": lambda s, side: rate(
+            s, side, [int(v) for v in asked.sizes.split(",")], asked.batches, asked.nodes
         ),
-        "skew": lambda s: skew(s, 20_000, asked.batches, asked.nodes, asked.wait_us, asked.zipf),
-        "latency": lambda s: latency(s, asked.lines_per_s, asked.seconds, asked.nodes),
-        "placement": lambda s: placement(s, asked.seconds, ["even", "ra", "penstock"]),
+        "skew": lambda s, side: skew(
+            s, side, 20_000, asked.batches, asked.nodes, asked.wait_us, asked.zipf
+        ),
+        "latency": lambda s, side: latency(s, side, asked.lines_per_s, asked.seconds, asked.nodes),
+        "placement": lambda s, side: placement(s, side, asked.seconds, ["even", "ra", "penstock"]),
     }
-    with engine.cluster(asked.master or engine.embedded(asked.nodes)) as spark:
-        for kind in asked.kinds:
-            results[kind] = todo[kind](spark)
-            if not asked.json:
-                _show(kind, results[kind])
+    results: dict[str, list[dict[str, Any]]] = {kind: [] for kind in asked.kinds}
+    master = asked.master or engine.embedded(asked.nodes)
+    for side, conf in (("penstock", {}), ("spark", {"spark.locality.wait": "3s"})):
+        if side == "spark" and set(asked.kinds) == {"placement"}:
+            continue
+        with engine.cluster(master, conf=conf) as spark:
+            for kind in asked.kinds:
+                results[kind] += todo[kind](spark, side)
+    for kind, compare in (
+        ("rate", compare_rate),
+        ("skew", compare_skew),
+        ("latency", compare_latency),
+    ):
+        if kind in results:
+            compare(results[kind])
+    if not asked.json:
+        for kind, rows in results.items():
+            _show(kind, rows)
     if asked.json:
         json.dump(results, sys.stdout, indent=1)
 

@@ -205,6 +205,19 @@ def test_a_plan_can_be_asked_for_and_replaced_while_it_runs(
     assert last["epochs"]["sum"][-1]["instances"] == 5
 
 
+def test_a_batch_writer_of_sparks_is_a_sink(spark: SparkSession, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def write(frame: Any, batch_id: int) -> None:
+        frame.write.mode("overwrite").parquet(str(out / f"batch={batch_id}"))
+
+    source = Rows(pa.table({"line": LINES}))
+    with engine.start(words(source, engine.Writer(spark, write)), spark, queue=100) as run:
+        assert run.await_end(120)
+    rows = spark.read.parquet(str(out)).groupBy("word").max("n").collect()
+    assert {row[0]: row[1] for row in rows} == WORDS
+
+
 def test_adaptive_execution_is_refused(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.adaptive.enabled", "true")
     try:
