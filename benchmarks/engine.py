@@ -64,7 +64,7 @@ def rate(
     rows: list[dict[str, Any]] = []
     for size in sizes:
         with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-            _write_lines(Path(folder), size, batches)
+            _write_lines(Path(folder), size, batches, nodes)
             for name, run in (
                 ("penstock", _count_penstock),
                 ("spark native", _count_native),
@@ -94,12 +94,14 @@ def compare_rate(rows: list[dict[str, Any]]) -> None:
         row["penstock_over_it"] = ours[row["lines_a_batch"]] / row["lines_per_s"]
 
 
-def _write_lines(folder: Path, size: int, batches: int) -> None:
+def _write_lines(folder: Path, size: int, batches: int, nodes: int) -> None:
+    """Write as many files a batch as there are nodes, so that all of them read."""
     app = apps.make("wordcount")
     source = app.source(1000.0, zipf=0.0, seed=3, rows=size * batches)
-    for batch in range(batches):
-        lines = source.read(batch * size, (batch + 1) * size).column("line").to_pylist()
-        (folder / f"part-{batch:05d}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    part = size // nodes
+    for number in range(batches * nodes):
+        lines = source.read(number * part, (number + 1) * part).column("line").to_pylist()
+        (folder / f"part-{number:06d}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _count_penstock(
@@ -121,7 +123,7 @@ def _count_penstock(
 
 
 def _count_native(spark: SparkSession, folder: Path, size: int, batches: int, nodes: int) -> float:
-    words = _stream_of_words(spark, folder)
+    words = _stream_of_words(spark, folder, nodes)
     return _timed(words.groupBy("word").count())
 
 
@@ -133,16 +135,16 @@ def _count_python(spark: SparkSession, folder: Path, size: int, batches: int, no
         state.update((total,))
         yield pd.DataFrame({"word": [key[0]], "count": [total]})
 
-    words = _stream_of_words(spark, folder)
+    words = _stream_of_words(spark, folder, nodes)
     counted = words.groupBy("word").applyInPandasWithState(
         update, "word string, count long", "n long", "update", "NoTimeout"
     )
     return _timed(counted)
 
 
-def _stream_of_words(spark: SparkSession, folder: Path) -> DataFrame:
-    spark.conf.set("spark.sql.shuffle.partitions", "4")
-    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(folder))
+def _stream_of_words(spark: SparkSession, folder: Path, nodes: int) -> DataFrame:
+    spark.conf.set("spark.sql.shuffle.partitions", str(nodes))
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", nodes).load(str(folder))
     return lines.select(sf.explode(sf.split("value", " ")).alias("word"))
 
 
@@ -185,9 +187,10 @@ def skew(
     table = source.read(0, size * batches)
     key = "key"
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        for batch in range(batches):
-            part = table.slice(batch * size, size).select([key])
-            pq.write_table(part, Path(folder) / f"part-{batch:05d}.parquet")
+        part = size // nodes
+        for number in range(batches * nodes):
+            rows_of = table.slice(number * part, part).select([key])
+            pq.write_table(rows_of, Path(folder) / f"part-{number:06d}.parquet")
         for name, run in (
             ("spark native", _wait_native),
             ("penstock, hash", lambda *a: _wait_penstock(*a, replan=False)),
@@ -222,8 +225,11 @@ def _wait_native(
             time.sleep(batch.num_rows * wait_us * 1e-6)
             yield batch
 
+    spark.conf.set("spark.sql.shuffle.partitions", str(nodes))
     schema = spark.read.parquet(str(folder)).schema
-    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    stream = (
+        spark.readStream.schema(schema).option("maxFilesPerTrigger", nodes).parquet(str(folder))
+    )
     waited = stream.repartition(nodes, key).mapInArrow(wait, schema)
     return _timed(waited.groupBy(key).count())
 
@@ -264,7 +270,7 @@ def _wait_penstock(
             runs[0].ask_for_plan()
 
     # As many nodes as instances, whatever the load: the waiting is what counts here.
-    strategy = Penstock(most=0.3, chi=0.02, overload=10.0, slack=0.0)
+    strategy = Penstock(most=0.45, chi=0.02, overload=10.0, slack=0.0)
     with engine.start(
         pipeline, spark, strategy, queue=size, interval_s=0.0, listener=listen
     ) as run:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.files import load_cluster, load_measurements, load_topology
 from penstock.files.topology import TOPOLOGY_FIELDS
+from penstock.store import BatchRecord, MetricsStore, Run
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -52,6 +53,13 @@ def with_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
 
+def leave_a_run_in(place: str) -> None:
+    """Write what a run would have left, for the commands that follow."""
+    with MetricsStore.open(place) as store:
+        store.put_run(Run("r1", "wordcount", "penstock", started_at_s=1000.0))
+        store.put_batch(BatchRecord("r1", 0, 1000.0, 350.0, rows_in=5000))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_examples_give_what_they_show(page: Path) -> None:
     # The blocks of a page build on each other.
@@ -75,7 +83,10 @@ def test_commands_give_what_they_show(page: Path, code: str) -> None:
         assert words[0] == "penstock", command
         if words[1] == "run":
             # A minute of Spark each: that the command is understood must do here.
-            get_command(app).commands["run"].make_context("run", words[2:])  # type: ignore[attr-defined]
+            run = get_command(app).commands["run"]  # type: ignore[attr-defined]
+            store = run.make_context("run", words[2:]).params["store"]
+            if store is not None:
+                leave_a_run_in(store)
             continue
         result = CliRunner().invoke(app, words[1:])
         assert result.exit_code == 0, result.output
