@@ -8,8 +8,9 @@
     each node has a capacity of its own although the machine has fewer cores than nodes. Spark
     shuffles by hash; Penstock measures, and deals its router partitions anew once.
 ``latency``
-    Files dropped at a fixed rate into a folder that both read as a stream; from the drop to the
-    batch that is done with it.
+    Lines at a fixed rate: from a line's arrival to the end of the batch that counted it. Spark
+    reads files that are dropped into a folder and arrive when they are whole, Penstock reads its
+    own source.
 ``placement``
     Every application under several strategies: part of the tasks that ran where the plan says, as
     Spark recorded it.
@@ -48,6 +49,7 @@ from penstock.pipeline.generator import Generator, Keys
 from penstock.pipeline.reduce import Reduce
 from penstock.pipeline.replay import Replay, TextLines
 from penstock.runtimes.spark.monitor import Observed
+from penstock.store.histogram import Histogram
 
 #: Batches that are run and not counted: compilers and caches warm up.
 WARM = 4
@@ -304,33 +306,18 @@ class _Table:
 def latency(
     spark: SparkSession, side: str, lines_per_s: float, seconds: float, nodes: int
 ) -> list[dict[str, Any]]:
-    """Percentiles from a file's drop to the end of the batch that read it."""
-    rows: list[dict[str, Any]] = []
-    for name, run in (("penstock", _late_penstock), ("spark native", _late_native)):
-        if name.partition(" ")[0] != side:
-            continue
-        NOTE.print(f"latency: {name}, {lines_per_s:.0f} lines/s", style="dim")
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-            drops: list[tuple[float, int]] = []
-            done: list[tuple[float, int]] = []
-            halt = threading.Event()
-            dropper = threading.Thread(
-                target=_drop, args=(Path(folder), lines_per_s, seconds, drops, halt)
-            )
-            run(spark, Path(folder), nodes, dropper, done)
-            halt.set()
-            dropper.join()
-            late = _lateness(drops, done, skip_s=seconds / 3)
-            rows.append(
-                {
-                    "engine": name,
-                    "lines_per_s": lines_per_s,
-                    "p50_ms": float(np.percentile(late, 50)),
-                    "p99_ms": float(np.percentile(late, 99)),
-                    "batches": len(done),
-                }
-            )
-    return rows
+    """Percentiles from a line's arrival to the end of the batch that counted it."""
+    NOTE.print(f"latency: {side}, {lines_per_s:.0f} lines/s", style="dim")
+    run = _late_penstock if side == "penstock" else _late_native
+    late = run(spark, lines_per_s, seconds, nodes)
+    return [
+        {
+            "engine": "penstock" if side == "penstock" else "spark native",
+            "lines_per_s": lines_per_s,
+            "p50_ms": late[0],
+            "p99_ms": late[1],
+        }
+    ]
 
 
 def compare_latency(rows: list[dict[str, Any]]) -> None:
@@ -367,43 +354,41 @@ def _drop(
 
 
 def _late_penstock(
-    spark: SparkSession,
-    folder: Path,
-    nodes: int,
-    dropper: threading.Thread,
-    done: list[tuple[float, int]],
-) -> None:
-    stream = spark.readStream.format("text").load(str(folder)).withColumnRenamed("value", "line")
+    spark: SparkSession, lines_per_s: float, seconds: float, nodes: int
+) -> tuple[float, float]:
+    """Lines come one by one, each with its stamp."""
     app = apps.make("wordcount")
+    source = app.source(lines_per_s, zipf=0.0, seed=4, rows=int(lines_per_s * seconds))
     with engine.start(
-        app.pipeline(stream, parallelism=nodes),
-        spark,
-        "even",
-        interval_s=0.0,
-        listener=lambda o: done.append((time.monotonic(), o.batch.rows_in)),
-    ):
-        dropper.start()
-        dropper.join()
-        time.sleep(3.0)
+        app.pipeline(source, parallelism=nodes), spark, "even", interval_s=0.0
+    ) as run:
+        run.await_end(seconds * 5 + 120)
+        batches = run.records().batches
+    begun = batches[0].started_at_s
+    late = Histogram.merged(
+        b.latency for b in batches if b.started_at_s - begun > seconds / 3 and b.rows_in
+    )
+    return late.percentile(50) or 0.0, late.percentile(99) or 0.0
 
 
 def _late_native(
-    spark: SparkSession,
-    folder: Path,
-    nodes: int,
-    dropper: threading.Thread,
-    done: list[tuple[float, int]],
-) -> None:
+    spark: SparkSession, lines_per_s: float, seconds: float, nodes: int
+) -> tuple[float, float]:
+    """Lines come in files, five a second; the time before a file is there does not count."""
     spark.conf.set("spark.sql.shuffle.partitions", str(nodes))
-    stream = spark.readStream.format("text").load(str(folder))
-    words = stream.select(sf.explode(sf.split("value", " ")).alias("word"))
+    drops: list[tuple[float, int]] = []
     ends: dict[int, float] = {}
 
     def on_batch(rows: DataFrame, number: int) -> None:
         rows.toArrow()
         ends[number] = time.monotonic()
 
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as checkpoint:
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder,
+        tempfile.TemporaryDirectory(prefix="penstock-bench-") as checkpoint,
+    ):
+        stream = spark.readStream.format("text").load(folder)
+        words = stream.select(sf.explode(sf.split("value", " ")).alias("word"))
         query = (
             words.groupBy("word")
             .count()
@@ -412,15 +397,16 @@ def _late_native(
             .option("checkpointLocation", checkpoint)
             .start()
         )
-        dropper.start()
-        dropper.join()
+        _drop(Path(folder), lines_per_s, seconds, drops, threading.Event())
         time.sleep(3.0)
-        done.extend(
+        done = [
             (ends[progress["batchId"]], int(progress["numInputRows"]))
             for progress in query.recentProgress
             if progress["numInputRows"]
-        )
+        ]
         query.stop()
+    late = _lateness(drops, done, skip_s=seconds / 3)
+    return float(np.percentile(late, 50)), float(np.percentile(late, 99))
 
 
 def _lateness(

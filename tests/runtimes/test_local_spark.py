@@ -105,6 +105,32 @@ def test_a_streaming_dataframe_is_a_source(spark: SparkSession, tmp_path: Path) 
     assert counted(sink) == WORDS
 
 
+def test_two_streaming_dataframes_are_told_apart(spark: SparkSession, tmp_path: Path) -> None:
+    streams = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.txt").write_text("\n".join(f"{name}{i}" for i in range(20)) + "\n")
+        streams.append(spark.readStream.format("text").load(str(tmp_path / name)))
+    sink = Memory()
+    pipeline = (
+        Pipeline("two")
+        .source("a", streams[0])
+        .source("b", streams[1])
+        .map(
+            "tell",
+            lambda batch, origin: batch.append_column("from", pa.array([origin] * len(batch))),
+            after=["a", "b"],
+            parallelism=2,
+        )
+        .sink("out", sink)
+    )
+    with engine.start(pipeline, spark, drain=True) as run:
+        assert run.await_end(120)
+    rows = sink.table().to_pylist()
+    assert len(rows) == 40
+    assert all(row["value"].startswith(row["from"]) for row in rows)
+
+
 def test_sources_of_two_kinds_are_refused(spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load()
     pipeline = (

@@ -50,11 +50,17 @@ class SparkBackend:
     spark : SparkSession
     executor_of : callable
         From the home of an instance, as in `Wave.homes`, to the id of an executor; "" is anywhere.
+    rows : DataFrame, optional
+        What the first layer reads instead of its sources' ranges.
+    rows_of : str, optional
+        The one source step that the rows belong to; without it they are (source step, Arrow
+        message) pairs.
     """
 
     spark: SparkSession
     executor_of: Callable[[str], str]
     rows: DataFrame | None = None
+    rows_of: str | None = None
     pinned: list[list[str]] = field(default_factory=list)
     group: str = ""
     _layout: tuple[Layout, Any] | None = None
@@ -121,7 +127,7 @@ class SparkBackend:
     def _first(self, sc: SparkContext, shared: Any, wave: Wave, locations: list[str]) -> Any:
         """Return the first layer: instances that read their own ranges, or rows of a DataFrame."""
         if self.rows is not None:
-            return _from_rows(self.spark, self.rows, shared, wave, locations)
+            return _from_rows(self.rows, self.rows_of, shared, wave, locations)
         width = wave.width(0)
         if width not in self._base:
             self._base[width] = sc.parallelize(range(width), width)._jrdd
@@ -216,12 +222,12 @@ def _collect(sc: SparkContext, jrdd: Any) -> list[bytes]:
 
 
 def _from_rows(
-    spark: SparkSession, rows: DataFrame, shared: Any, wave: Wave, locations: list[str]
+    rows: DataFrame, rows_of: str | None, shared: Any, wave: Wave, locations: list[str]
 ) -> Any:
-    """Return the first layer over a DataFrame of (source step, Arrow message) rows."""
-    sc = spark.sparkContext
+    """Return the first layer over a DataFrame; see `SparkBackend.rows_of`."""
     # Spark hands a batch over in a session of the query's own.
     spark = rows.sparkSession
+    sc = spark.sparkContext
     made: Any = spark
     pinned = jvm_of(sc).pin(rows._jdf.queryExecution().toRdd(), locations)
     frame = DataFrame(
@@ -238,6 +244,9 @@ def _from_rows(
         assert context is not None
         arrived: dict[str, list[pa.Table]] = {}
         for batch in batches:
+            if rows_of is not None:
+                arrived.setdefault(rows_of, []).append(pa.Table.from_batches([batch]))
+                continue
             for name, body in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
                 arrived.setdefault(name, []).append(decode(body.as_buffer()))
         for vertex in wave.layers[0]:

@@ -245,6 +245,7 @@ class Run:
                     f"{self.driver.next_batch}: the folder {self.root} is not of this query"
                 )
             self.backend.rows = rows
+            self.backend.rows_of = self.frames[0].name if len(self.frames) == 1 else None
             try:
                 self.batch({})
             except PenstockError as error:

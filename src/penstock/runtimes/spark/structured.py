@@ -50,7 +50,8 @@ def drive(
     steps : sequence of Step
         Sources that are streaming DataFrames.
     on_batch : callable
-        Gets a DataFrame of (source step, Arrow message) rows and the number of the batch.
+        Gets a DataFrame and the number of the batch: the rows of a single stream, or of several
+        as (source step, Arrow message).
     folder : Path
         Where Spark keeps its offsets.
     halt : threading.Event
@@ -66,7 +67,11 @@ def drive(
             if not halt.is_set():
                 on_batch(rows, batch_id)
 
-    everything = reduce(DataFrame.unionAll, [_tagged(step) for step in steps])
+    # A single stream goes as it is; several are told apart by the name of their step.
+    single = len(steps) == 1
+    everything = (
+        steps[0].source if single else reduce(DataFrame.unionAll, [_tagged(step) for step in steps])
+    )
     writer = everything.writeStream.foreachBatch(guarded).option("checkpointLocation", str(folder))
     if drain:
         writer = writer.trigger(availableNow=True)
