@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java run plan test lint types unit docs reference bench bench-engine clean
+.PHONY: help setup java run plan test lint types unit docs reference bench bench-engine soak clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ bench: setup  ## Compare the strategies: cuts, optima, planning times, stability
 
 bench-engine: setup java  ## Compare the engine with plain Structured Streaming; takes a while
 	$(BIN)/python benchmarks/engine.py
+
+soak: setup java  ## Half an hour at a steady rate: is memory flat, does nothing pile up on disk?
+	$(BIN)/python benchmarks/soak.py
 
 clean:  ## Remove everything that was made, .venv included
 	rm -rf $(VENV) build dist site docs/generated penstock-report.html .coverage coverage.xml \
