@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,10 @@ STATEMENT_S = 60
 
 #: What a URL of a PostgreSQL server begins with.
 SERVER_PREFIXES = ("postgresql://", "postgres://")
+
+
+#: How often, and after which pause, a switch to write-ahead logging is tried again.
+WAL_ATTEMPTS, WAL_PAUSE_S = 250, 0.02
 
 
 class Cursor(Protocol):
@@ -155,13 +160,25 @@ def _sqlite_writer(path: str) -> Connection:
     try:
         # Readers do not wait for the writer, nor it for them; a crash of the machine may cost the
         # last batches, never the file.
-        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        _use_wal(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
     except sqlite3.Error:
         connection.close()
         raise
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch to write-ahead logging; while another connection switches, SQLite does not wait."""
+    for attempt in range(WAL_ATTEMPTS):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or attempt == WAL_ATTEMPTS - 1:
+                raise
+            time.sleep(WAL_PAUSE_S)
 
 
 def _sqlite_reader(path: str) -> Connection:

@@ -268,8 +268,8 @@ def _replan_not_worse(strategy: Strategy, request: Request) -> None:
         return  # A change of scale is not for the sake of the traffic.
     old, new = _figures(running, request), _figures(following, request)
     cheaper = new["communication"] <= old["communication"] * (1 + 1e-6) + 1e-6
-    # Traffic is a fair price for taking load off a node that is over its capacity.
-    relieved = 1.0 < old["load"] > new["load"] and new["violations"] <= old["violations"]
+    # Traffic is a fair price for taking load off the busiest node; a strategy says what is busy.
+    relieved = new["load"] < old["load"] and new["violations"] <= old["violations"]
     fewer = new["nodes"] < old["nodes"] or new["violations"] < old["violations"]
     require(
         cheaper or fewer or relieved,
