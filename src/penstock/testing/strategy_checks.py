@@ -40,6 +40,9 @@ Check = Callable[[Strategy], None]
 #: Requests that the generated check draws.
 EXAMPLES = 15
 
+#: Load from which a strategy may pay with traffic for relief; no strategy here has a lower limit.
+BUSY = 0.65
+
 
 def check_strategy(strategy: Strategy) -> None:
     """Run every check of `STRATEGY_CHECKS`.
@@ -268,8 +271,8 @@ def _replan_not_worse(strategy: Strategy, request: Request) -> None:
         return  # A change of scale is not for the sake of the traffic.
     old, new = _figures(running, request), _figures(following, request)
     cheaper = new["communication"] <= old["communication"] * (1 + 1e-6) + 1e-6
-    # Traffic is a fair price for taking load off the busiest node; a strategy says what is busy.
-    relieved = new["load"] < old["load"] and new["violations"] <= old["violations"]
+    # Traffic is a fair price for taking load off a node that a strategy may call too busy.
+    relieved = BUSY < old["load"] > new["load"] and new["violations"] <= old["violations"]
     fewer = new["nodes"] < old["nodes"] or new["violations"] < old["violations"]
     require(
         cheaper or fewer or relieved,
