@@ -1,0 +1,233 @@
+"""Where fragments lie: never at home, even, apart; and what that survives, to the node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.model import InvalidValue
+from penstock.state.codec import Code, TooFewFragments
+from penstock.state.spread import Spread, Tolerance, fitted, spread, tolerance, worst
+
+BLOB = b"what was counted so far"
+
+
+def names(count: int) -> list[str]:
+    return [f"n{i}" for i in range(count)]
+
+
+def survives(home: str, runs: Iterable[Spread], lost: Iterable[str]) -> bool:
+    """Encode, lose nodes, and really decode."""
+    gone = set(lost)
+    if home not in gone:
+        return True
+    for run in runs:
+        if not run.keepers:
+            return False
+        pieces = zip(run.keepers, Code(run.r, run.c).encode(BLOB), strict=True)
+        try:
+            assert Code.decode([piece for keeper, piece in pieces if keeper not in gone]) == BLOB
+        except TooFewFragments:
+            return False
+    return True
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 14), st.integers(1, 9), st.integers(0, 5), st.text(max_size=8))
+def test_one_fragment_per_node_and_none_at_home(n: int, r: int, c: int, key: str) -> None:
+    nodes = names(n)
+    made = spread("n0", key, nodes, r, c)
+    assert len(set(made.keepers)) == len(made.keepers) == made.r + made.c == min(r + c, n - 1)
+    assert "n0" not in made.keepers
+    assert set(made.keepers) <= set(nodes)
+    assert made == spread("n0", key, reversed(nodes), r, c), "the order of nodes must not count"
+
+
+@pytest.mark.parametrize("peers", range(15))
+def test_eq_24_keeps_c_as_long_as_r_is_at_least_one(peers: int) -> None:
+    r, c = fitted(7, 3, peers)
+    assert r + c == min(10, peers)
+    if peers:
+        assert r >= 1
+        assert c == min(3, peers - 1)
+
+
+def test_two_nodes_keep_one_copy_and_a_single_one_none() -> None:
+    assert spread("a", "x", ["a", "b"]) == Spread(1, 0, ("b",))
+    assert spread("a", "x", ["a"]) == Spread(0, 0, ())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 9),
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(0, 3), st.text(max_size=4), st.integers(1, 9)),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(0, 8),
+    st.integers(1, 5),
+)
+def test_the_tolerance_is_exact(
+    n: int, codes: list[tuple[int, int, str, int]], moved: int, racks: int
+) -> None:
+    nodes = names(n)
+    # Runs may be older than the newest node, and the home may have moved onto a keeper since.
+    runs = [spread("n0", key, nodes[:older], r, c) for r, c, key, older in codes]
+    home = nodes[moved % n]
+    domains = {node: f"rack{i % racks}" for i, node in enumerate(nodes)}
+    said = tolerance(home, runs, nodes, domains=domains)
+    exact(home, runs, said.nodes, [[node] for node in nodes])
+    assert said.domains is not None
+    exact(home, runs, said.domains, by_domain(domains).values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 8), st.data())
+def test_the_tolerance_counts_what_is_lost_already(n: int, data: st.DataObject) -> None:
+    nodes = names(n)
+    runs = [spread("n0", "k", nodes, data.draw(st.integers(1, 3)), data.draw(st.integers(0, 3)))]
+    dead = set(data.draw(st.lists(st.sampled_from(nodes), unique=True)))
+    said = tolerance("n0", runs, [node for node in nodes if node not in dead])
+    if said.nodes < 0:
+        assert not survives("n0", runs, dead)
+        assert str(said).startswith("cannot be rebuilt")
+    else:
+        exact("n0", runs, said.nodes, [[node] for node in nodes if node not in dead], dead)
+
+
+def exact(
+    home: str,
+    runs: list[Spread],
+    said: int,
+    groups: Iterable[list[str]],
+    dead: Iterable[str] = (),
+) -> None:
+    """No loss of `said` groups is fatal, and some loss of one more is."""
+    every, gone = list(groups), set(dead)
+    for lost in combinations(every, said):
+        assert survives(home, runs, gone.union(*lost)), f"{lost} should be survived"
+    assert any(
+        not survives(home, runs, gone.union(*lost)) for lost in combinations(every, said + 1)
+    ), f"{said + 1} should not always be survived"
+
+
+def test_c_losses_are_survived_and_the_home_is_one_more() -> None:
+    # "c losses are survived, not fewer than c" (Sl 6.5 has it both ways).
+    nodes = names(11)
+    made = spread("n0", "count/3", nodes)
+    assert (made.r, made.c) == (7, 3)
+    assert survives("n0", [made], ["n0", *made.keepers[:3]])
+    assert not survives("n0", [made], ["n0", *made.keepers[:4]])
+    assert tolerance("n0", [made], nodes).nodes == 4
+
+
+def test_load_is_even_over_nodes() -> None:
+    nodes = names(12)
+    held: Counter[str] = Counter()
+    raw: Counter[str] = Counter()
+    for i in range(1200):
+        made = spread(nodes[i % 12], f"topology/op{i % 7}/{i}", nodes, 4, 2)
+        held.update(made.keepers)
+        raw.update(made.keepers[: made.r])
+    for counted in (held, raw):
+        mean = sum(counted.values()) / 12
+        assert max(counted.values()) < 1.15 * mean
+        assert min(counted.values()) > 0.85 * mean
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=14), st.integers(1, 6), st.integers(0, 4))
+def test_domains_other_than_the_homes_share_evenly(racks: list[int], r: int, c: int) -> None:
+    nodes = names(len(racks))
+    domains = {node: f"rack{rack}" for node, rack in zip(nodes, racks, strict=True)}
+    made = spread("n0", "k", nodes, r, c, domains)
+    held = Counter(domains[node] for node in made.keepers)
+    sizes = Counter(domains[node] for node in nodes if node != "n0")
+    others = {domain: size for domain, size in sizes.items() if domain != domains["n0"]}
+    most = max((held[domain] for domain in others), default=0)
+    for domain, size in others.items():
+        assert held[domain] >= min(size, most - 1), "one domain has more while another has room"
+    if held[domains["n0"]]:
+        assert all(held[domain] == size for domain, size in others.items())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=8), st.integers(1, 4), st.integers(0, 3))
+def test_no_other_choice_survives_more_domains(racks: list[int], r: int, c: int) -> None:
+    nodes = names(len(racks))
+    domains = {node: f"rack{rack}" for node, rack in zip(nodes, racks, strict=True)}
+    made = spread("n0", "k", nodes, r, c, domains)
+    best = max(
+        tolerance("n0", [Spread(made.r, made.c, other)], nodes, domains=domains).domains or 0
+        for other in combinations(nodes[1:], len(made.keepers))
+    )
+    assert tolerance("n0", [made], nodes, domains=domains).domains == best
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (Tolerance(4, asked=3), "survives any 4 nodes"),
+        (Tolerance(1, 1, 1), "survives any 1 node and any 1 failure domain"),
+        (Tolerance(2, 0, 2), "survives any 2 nodes and no failure domain"),
+        (
+            Tolerance(0, asked=1, more_nodes=1),
+            "survives the loss of no node; 1 was asked for: 1 more node is needed",
+        ),
+        (
+            Tolerance(2, asked=5, more_nodes=3),
+            "survives any 2 nodes; 5 were asked for: 3 more nodes are needed",
+        ),
+        (
+            Tolerance(2, asked=3),
+            "survives any 2 nodes; 3 were asked for: "
+            "what was saved before there were enough nodes is still in use",
+        ),
+    ],
+)
+def test_sentences(said: Tolerance, sentence: str) -> None:
+    assert str(said) == sentence
+
+
+@pytest.mark.parametrize("asked", range(1, 6))
+@pytest.mark.parametrize("n", range(1, 8))
+def test_the_nodes_said_to_be_needed_are_enough_and_not_too_many(n: int, asked: int) -> None:
+    def reached(nodes: list[str]) -> Tolerance:
+        return tolerance("n0", [spread("n0", "k", nodes, 7, asked)], nodes, asked)
+
+    said = reached(names(n))
+    assert (said.nodes >= asked) == (said.more_nodes == 0)
+    assert reached(names(n + said.more_nodes)).nodes >= asked
+    if said.more_nodes:
+        assert reached(names(n + said.more_nodes - 1)).nodes < asked
+
+
+def test_state_that_nothing_keeps_survives_nothing() -> None:
+    assert tolerance("a", [], ["a", "b"]).nodes == 0
+    assert tolerance("a", [], ["b"]).nodes == -1
+    assert tolerance("a", [Spread(0, 0, ())], ["a"]).nodes == 0
+
+
+def test_the_worst_instance_counts() -> None:
+    assert worst([Tolerance(4, 2, 3), Tolerance(1, None, 3, 2)]) == Tolerance(1, 2, 3, 2)
+    with pytest.raises(InvalidValue):
+        worst([])
+
+
+@pytest.mark.parametrize(("r", "c"), [(0, 1), (1, -1)])
+def test_impossible_codes_are_refused(r: int, c: int) -> None:
+    with pytest.raises(InvalidValue, match="of a spread"):
+        spread("a", "k", ["a", "b"], r, c)
+
+
+def by_domain(domains: Mapping[str, str]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for node, domain in domains.items():
+        grouped.setdefault(domain, []).append(node)
+    return grouped
