@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock.model import RoutingTable
 from penstock.model.arrays import IntArray
-from penstock.pipeline.execute import fragments, run_partition
+from penstock.pipeline.execute import fragments, keep
 from penstock.pipeline.frames import (
     DATA,
     DRIVER,
@@ -32,7 +32,6 @@ from penstock.pipeline.frames import (
     encode,
     encode_json,
 )
-from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import Wave
 from penstock.state.codec import Code, TooFewFragments
 from penstock.state.fragments import FragmentStore, labelled, unlabelled
@@ -217,7 +216,6 @@ class Deal:
 class Settle:
     """Saves the new version of an instance: without the rows that left, with those that came."""
 
-    layout: Layout
     wave: Wave
     parties: tuple[Party, ...]
 
@@ -259,7 +257,7 @@ class Settle:
             answer["bytes"] = sum(part.nbytes for part in came)
             if wave.keepers:
                 answer["saved"]["backed"] = [saved.run.first, saved.run.last]
-                for frame in fragments(self.layout, wave, *key, saved):
+                for frame in fragments(wave, *key, saved):
                     yield frame.partition, frame.pack()
         yield 0, Frame(STATS, DRIVER, 0, 0, party.instance, encode_json(answer)).pack()
 
@@ -268,15 +266,13 @@ class Settle:
 class Keep:
     """Stores fragments, as in the layer of keepers of any batch."""
 
-    layout: Layout
     wave: Wave
 
     def __call__(
         self, partition: int, frames: Iterable[bytes], place: Path
     ) -> Iterator[tuple[int, bytes]]:
         """Store what is for this node, hand on the rest."""
-        layer = len(self.wave.layers)
-        yield from run_partition(self.layout, self.wave, layer, partition, frames, place=place)
+        yield from keep(self.wave, partition, frames, place)
 
 
 def homes(hashes: HashArray, table: RoutingTable) -> IntArray:

@@ -217,6 +217,9 @@ class Driver:
         whole: set[tuple[str, int]] = set()
         if keeping.by_peers and self.held:
             keepers = self._keeper_homes()
+            if len(keepers) < 2:
+                # There is nobody else.
+                keepers = {}
             for name, held in self.held.items():
                 instances = held.instances[: self.plan.parallelism[name]]
                 wanted = [self._spread(name, i, keepers) for i in range(len(instances))]
@@ -459,12 +462,12 @@ class Driver:
                 ),
                 Stage(
                     tuple(place for _, place in takers),
-                    Settle(self.layout.for_workers(), wave, tuple(party for party, _ in takers)),
+                    Settle(wave, tuple(party for party, _ in takers)),
                 ),
             ]
             if wave.keepers:
                 places = tuple(self.backend.place(home) for home in wave.keepers)
-                stages.append(Stage(places, Keep(self.layout.for_workers(), wave)))
+                stages.append(Stage(places, Keep(wave)))
             answers = self._answers("deal partitions anew", stages)
         except BaseException:
             self.plan = before

@@ -96,24 +96,25 @@ def run_partition(
         Partition of the next layer, and a frame. In the last layer the number means nothing.
     """
     if layer == len(wave.layers):
-        yield from _keep(layout, wave, partition, frames, place)
+        yield from keep(wave, partition, frames, place)
         return
     task = _Task(layout, wave, layer, partition, place)
     yield from task.relay(frames)
     yield from task.run(rows)
 
 
-def _keep(
-    layout: Layout, wave: Wave, partition: int, frames: Iterable[bytes], place: Path
+def keep(
+    wave: Wave, partition: int, frames: Iterable[bytes], place: Path
 ) -> Iterator[tuple[int, bytes]]:
     """Keep the fragments that were sent to this node, and drop those that nothing needs."""
+    names = list(wave.bases)
     kept = FragmentStore(str(place / "fragments"))
     for data in frames:
         frame = Frame.unpack(data)
         if frame.kind != FRAGMENT:
             yield 0, bytes(data)
             continue
-        vertex, instance = layout.vertices[frame.wire].name, frame.sender
+        vertex, instance = names[frame.wire], frame.sender
         run, index, content = unlabelled(frame.body)
         kept.put(vertex, instance, run, index, content)
         base, floor = wave.bases[vertex][instance], wave.floors[vertex][instance]
@@ -297,7 +298,7 @@ class _Task:
         if backed != base and not saved.run.whole:
             saved = home.since(*key, state.by, backed, wave.version)
         self.saved["backed"] = [saved.run.first, saved.run.last]
-        self.out.extend(fragments(self.layout, wave, *key, saved))
+        self.out.extend(fragments(wave, *key, saved))
 
     # ---- functions of the user's
 
@@ -440,15 +441,12 @@ class _Task:
         return Frame(kind, DRIVER, 0, number, self.instance, body)
 
 
-def fragments(
-    layout: Layout, wave: Wave, vertex: str, instance: int, saved: Saved
-) -> Iterator[Frame]:
+def fragments(wave: Wave, vertex: str, instance: int, saved: Saved) -> Iterator[Frame]:
     """Code a run, and address each fragment to the node that keeps it."""
     spread = wave.spreads[vertex][instance]
     if not spread.keepers:
         return
-    number = [v.name for v in layout.vertices].index(vertex)
-    layer = len(wave.layers)
+    number, layer = list(wave.bases).index(vertex), len(wave.layers)
     coded = Code(spread.r, spread.c).encode(memoryview(saved.content))
     for index, (keeper, fragment) in enumerate(zip(spread.keepers, coded, strict=True)):
         body = labelled(saved.run, index, fragment)

@@ -7,8 +7,9 @@ import pickle
 import struct
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +20,12 @@ from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.model import PenstockError
+from penstock.pipeline.carry import Stage
 from penstock.pipeline.execute import run_partition
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import Wave
 from penstock.runtimes.spark.jvm import TaskFact, jvm_of
+from penstock.runtimes.spark.nodes import by_node
 from penstock.runtimes.spark.ship import packed
 
 #: Seconds between two looks at the executors while a batch runs.
@@ -50,6 +53,8 @@ class SparkBackend:
     spark : SparkSession
     executor_of : callable
         From the home of an instance, as in `Wave.homes`, to the id of an executor; "" is anywhere.
+    folder : str
+        Where a node keeps state; a relative one lies in the working folder of each executor.
     rows : DataFrame, optional
         What the first layer reads instead of its sources' ranges.
     rows_of : str, optional
@@ -59,32 +64,92 @@ class SparkBackend:
 
     spark: SparkSession
     executor_of: Callable[[str], str]
+    folder: str = "penstock-state"
     rows: DataFrame | None = None
     rows_of: str | None = None
     pinned: list[list[str]] = field(default_factory=list)
     group: str = ""
+    moving: str = ""
     _layout: tuple[Layout, Any] | None = None
     _base: dict[int, Any] = field(default_factory=dict)
 
     def run(self, layout: Layout, wave: Wave) -> list[bytes]:
         """Run the batch as one job and collect the frames for the driver."""
         sc = self.spark.sparkContext
-        jvm = jvm_of(sc)
         shared = self._share(sc, layout)
-        alive = {executor.id: executor for executor in jvm.executors()}
         self.pinned = [[self.executor_of(home) for home in places] for places in wave.places]
-        gone = {e for layer in self.pinned for e in layer if e and e not in alive}
-        if gone:
-            raise ExecutorLost(gone)
-        locations = [[alive[e].location if e else "" for e in layer] for layer in self.pinned]
-        current = self._first(sc, shared, wave, locations[0])
-        for layer in range(1, len(wave.layers)):
-            moved = _shuffled(sc, current, wave.width(layer))
-            current = _python(sc, _pinned(sc, moved, locations[layer]), _body(shared, wave, layer))
-        self.group = f"penstock-{layout.pipeline.name}-{wave.batch_id}-{id(wave)}"
-        wanted = {e for layer in self.pinned for e in layer if e}
-        with _Watch(sc, self.group, wanted) as watch:
-            sc.setJobGroup(self.group, f"{layout.pipeline.name} batch {wave.batch_id}")
+        self.group = f"penstock-{wave.token}-{wave.version}"
+
+        def body(layer: int) -> Any:
+            return _body(shared, wave, layer, Path(self.folder))
+
+        def first(locations: list[str]) -> Any:
+            if self.rows is not None:
+                return _from_rows(self.rows, self.rows_of, shared, wave, locations)
+            return self._start(sc, locations, body(0))
+
+        text = f"{layout.pipeline.name} batch {wave.batch_id}"
+        bodies = [body(layer) for layer in range(1, wave.depth)]
+        return self._run(text, self.group, self.pinned, first, bodies)
+
+    def job(self, name: str, stages: Sequence[Stage]) -> list[bytes]:
+        """Run stages of any kind as one job."""
+        folder = Path(self.folder)
+
+        def body(stage: Stage) -> Any:
+            inner = stage.body
+
+            def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+                freeze()
+                for target, frame in inner(partition, arrived, folder):
+                    yield _key(target)
+                    yield frame
+
+            return run
+
+        def first(locations: list[str]) -> Any:
+            return self._start(self.spark.sparkContext, locations, body(stages[0]))
+
+        pinned = [list(stage.places) for stage in stages]
+        self.moving = f"penstock-{name}-{uuid.uuid4().hex}"
+        return self._run(name, self.moving, pinned, first, [body(stage) for stage in stages[1:]])
+
+    def place(self, home: str) -> str:
+        """Return the executor at a home; ids are never used again."""
+        return self.executor_of(home)
+
+    def keepers(self) -> Mapping[str, str]:
+        """Return the first process of each node that plans know of."""
+        executors = jvm_of(self.spark.sparkContext).executors()
+        alive = {executor.id for executor in executors}
+        homes = {node: f"{node}/0" for node in by_node(executors)}
+        return {node: home for node, home in homes.items() if self.executor_of(home) in alive}
+
+    def alive(self) -> frozenset[str]:
+        """Return the executors that are there."""
+        return frozenset(e.id for e in jvm_of(self.spark.sparkContext).executors())
+
+    def _run(
+        self,
+        text: str,
+        group: str,
+        pinned: list[list[str]],
+        first: Callable[[list[str]], Any],
+        bodies: list[Any],
+    ) -> list[bytes]:
+        """Run a job of pinned stages, unless an executor that it needs is gone or goes."""
+        sc = self.spark.sparkContext
+        alive = {executor.id: executor for executor in jvm_of(sc).executors()}
+        wanted = {e for layer in pinned for e in layer if e}
+        if wanted - set(alive):
+            raise ExecutorLost(wanted - set(alive))
+        locations = [[alive[e].location if e else "" for e in layer] for layer in pinned]
+        current = first(locations[0])
+        for where, body in zip(locations[1:], bodies, strict=True):
+            moved = _shuffled(sc, current, len(where))
+            current = _python(sc, _pinned(sc, moved, where), body)
+        with _Watch(sc, group, wanted) as watch:
+            sc.setJobGroup(group, text)
             try:
                 pairs = _collect(sc, current)
             except Py4JJavaError as error:
@@ -124,16 +189,19 @@ class SparkBackend:
             self._layout = (layout, _Shared(sc.broadcast(packed(layout))))
         return self._layout[1]
 
-    def _first(self, sc: SparkContext, shared: Any, wave: Wave, locations: list[str]) -> Any:
-        """Return the first layer: instances that read their own ranges, or rows of a DataFrame."""
-        if self.rows is not None:
-            return _from_rows(self.rows, self.rows_of, shared, wave, locations)
-        width = wave.width(0)
+    def _start(self, sc: SparkContext, locations: list[str], body: Any) -> Any:
+        """Return a first stage, whose tasks get nothing and make what they send themselves."""
+        width = len(locations)
         if width not in self._base:
             self._base[width] = sc.parallelize(range(width), width)._jrdd
-        return _python(
-            sc, _pinned(sc, self._base[width], locations), _body(shared, wave, 0, source=True)
-        )
+
+        def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+            # Read to the end: a worker whose input is left over is not used again.
+            for _ in arrived:
+                pass
+            yield from body(partition, iter(()))
+
+        return _python(sc, _pinned(sc, self._base[width], locations), run)
 
 
 class _Shared:
@@ -155,18 +223,13 @@ class _Shared:
         return found
 
 
-def _body(shared: Any, wave: Wave, layer: int, source: bool = False) -> Any:
+def _body(shared: Any, wave: Wave, layer: int, folder: Path) -> Any:
     """Return the function of one layer's tasks: frames in, keys and frames out."""
 
     def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
         freeze()
-        frames: Iterable[bytes] = arrived
-        if source:
-            # Read to the end: a worker whose input is left over is not used again.
-            for _ in arrived:
-                pass
-            frames = ()
-        for target, frame in run_partition(shared.value, wave, layer, partition, frames):
+        frames = run_partition(shared.value, wave, layer, partition, arrived, place=folder)
+        for target, frame in frames:
             yield _key(target)
             yield frame
 
@@ -256,7 +319,7 @@ def _from_rows(
             instance = context.partitionId() % wave.parallelism[vertex]
             _, partition = wave.address(vertex, instance)
             tables = [(head, table) for table in arrived.get(head, [])]
-            pairs = list(run_partition(shared.value, wave, 0, partition, (), tables))
+            pairs = list(run_partition(shared.value, wave, 0, partition, (), tables, place=Path()))
             yield pa.record_batch(
                 [
                     pa.array([target for target, _ in pairs], pa.int32()),

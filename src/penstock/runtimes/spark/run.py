@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,16 @@ from penstock.model import Cluster, InvalidValue, Keep, Kind, Measurements, Pens
 from penstock.model.arrays import FloatArray
 from penstock.pipeline.build import Pipeline
 from penstock.pipeline.driver import BatchResult, Driver, Ranges
+from penstock.pipeline.faults import Fault
 from penstock.pipeline.feed import QUEUE, Feed
 from penstock.pipeline.layout import Layout, is_source
 from penstock.runtimes.spark.backend import ExecutorLost, SparkBackend
+from penstock.runtimes.spark.faults import Injector
 from penstock.runtimes.spark.jvm import Jvm, jvm_of
 from penstock.runtimes.spark.monitor import Observed, observe
 from penstock.runtimes.spark.nodes import cluster_of, executor_ids
 from penstock.runtimes.spark.structured import drive, frame_steps
+from penstock.state.home import Keeping
 from penstock.store.records import EventRecord, PlanRecord, RunRecords, Status
 from penstock.store.records import Run as RunRecord
 from penstock.store.store import MetricsStore
@@ -52,6 +56,19 @@ class Options:
         Folder of the journal and the state, which all executors must reach; None: a folder of its
         own that is removed at the end. With a folder, a run that was stopped or killed goes on
         where it was.
+    state : str or None
+        How state is kept: ``peers``, in fragments on other nodes; ``checkpoint``, in the
+        checkpoint's folder; ``both``. By default by peers if there are several nodes, and in the
+        checkpoint if there is one.
+    raw, check : int
+        Fragments that a run of state is cut into, and further ones that may be missing; fewer where
+        there are fewer nodes.
+    backup_every : int
+        Batches between backups to peers; above 1, what changed since is lost with a node.
+    state_memory_mb : float
+        State of an instance above which it is mapped from a file instead of held in memory.
+    faults : sequence of Fault or str
+        What is to go wrong, and when; for tests and demonstrations on one machine.
     store : str, path or None
         Metrics store: a file or a ``postgresql://`` URL; None: in the checkpoint's folder.
     queue, when_full
@@ -74,6 +91,12 @@ class Options:
     on_error: str = "stop"
     drain: bool = False
     seed: int = 0
+    state: str | None = None
+    raw: int = 7
+    check: int = 1
+    backup_every: int = 1
+    state_memory_mb: float = 256.0
+    faults: Sequence[Fault | str] = ()
 
     def __post_init__(self) -> None:
         if not self.interval_s >= 0:
@@ -96,6 +119,7 @@ class Run:
         listener: Callable[[Observed], None] | None = None,
     ) -> None:
         self.id = uuid.uuid4().hex[:12]
+        self._counts: dict[str, int] = {}
         self.layout = Layout.of(pipeline)
         self.spark = spark
         self.strategy = strategy
@@ -110,24 +134,41 @@ class Run:
         self.root = Path(options.checkpoint or self._scratch or "")
         self.root.mkdir(parents=True, exist_ok=True)
         self._homes: Mapping[str, str] = {}
-        self.backend = SparkBackend(spark, self._executor_of)
+        self._pinned = True
+        # Without executors of its own a session has no working folders to keep state in.
+        alone = str(spark.sparkContext.master).startswith(("local[", "local,")) or (
+            spark.sparkContext.master == "local"
+        )
+        folder = str(self.root / "local") if alone else f"penstock-{self.id}"
+        self.backend = SparkBackend(spark, self._executor_of, folder)
         self.cluster = self._look()
+        first = self._first_plan()
+        self._pinned = first.pinned
         self.driver = Driver(
-            self.layout, self.backend, self.root, self._first_plan(), options.on_error
+            self.layout,
+            self.backend,
+            self.root,
+            first,
+            options.on_error,
+            self._keeping(first),
         )
         self.store = MetricsStore.open(options.store or self.root / "metrics.sqlite")
         self._record = RunRecord(
             self.id, pipeline.name, strategy.name, time.time(), config={"queue": options.queue}
         )
         self.store.put_run(self._record)
-        self._events = self._dropped = 0
+        self._dropped = 0
+        self._events = itertools.count()
         self._put_plan("the first plan")
         self._cause: PenstockError | None = None
         self._partitions: deque[tuple[float, dict[str, list[int]]]] = deque(maxlen=WINDOW)
+        self._injector = Injector(
+            self, [f if isinstance(f, Fault) else Fault.parse(f) for f in options.faults]
+        )
         self._asked = threading.Event()
         self._halt = threading.Event()
         self._over = threading.Event()
-        done = self.driver.journal.committed(self.driver.version) or {}
+        done = self.driver.journal.committed(self.driver.journal.last_commit()) or {}
         self._elapsed_before = float(done.get("elapsed_s", 0.0))
         self._began = time.monotonic()
         reached = self.driver.position()
@@ -164,8 +205,46 @@ class Run:
 
     def replace_plan(self, plan: Plan, why: str = "asked for") -> None:
         """Use another plan from the next batch on; call it from a listener or between batches."""
-        self.driver.replace_plan(plan)
+        self._pinned = plan.pinned
+        took = self.driver.adopt(plan)
+        if took.moved or took.rebuilt or took.dealt:
+            why += (
+                f" ({took.moved} instances copied, {took.rebuilt} rebuilt from fragments, "
+                f"{took.dealt} dealt anew, {took.state_bytes / 1e6:.1f} MB in {took.seconds:.2f} s)"
+            )
         self._put_plan(why)
+
+    def scale(self, operator: str, instances: int) -> None:
+        """Change the number of an operator's instances; call it as `replace_plan`."""
+        if operator not in self.plan.parallelism:
+            allowed = "one of " + ", ".join(self.plan.parallelism)
+            raise InvalidValue("operator", "a change of parallelism", allowed, operator)
+        before = dict(self._counts)
+        self._counts[operator] = instances
+        try:
+            answer = self.strategy.plan(self._request(self.plan))
+            if isinstance(answer, Keep):
+                raise PenstockError(f"no plan with {instances} of {operator}: {answer.reasons[0]}")
+            self.replace_plan(answer, f"{operator} scaled to {instances}")
+        except BaseException:
+            self._counts = before
+            raise
+
+    def move_all(self) -> None:
+        """Move every instance to the next node; call it as `replace_plan`."""
+        nodes = (self.plan.node_of + 1) % len(self.plan.nodes)
+        processes = np.zeros_like(self.plan.process_of)
+        plan = replace(self.plan, node_of=nodes, process_of=processes, active=())
+        self.replace_plan(plan, "every instance moved to the next node")
+
+    def holding(self) -> list[str]:
+        """Executors that have state, those with the first instances first."""
+        held = [i.place for h in self.driver.held.values() for i in h.instances if i.place]
+        return list(dict.fromkeys(place for place in held if place in self.backend.alive()))
+
+    def note(self, kind: str, text: str) -> None:
+        """Write down something that happened."""
+        self._put_event(kind, text)
 
     def ask_for_plan(self) -> None:
         """Have the strategy look at what was measured, after the batch that is running."""
@@ -236,7 +315,7 @@ class Run:
         """Let Spark's own query read the sources and hand over batch after batch."""
 
         def on_batch(rows: DataFrame, batch_id: int) -> None:
-            if batch_id <= self.driver.version:
+            if batch_id <= self.driver.batch:
                 # Committed here before Spark wrote it down: done already.
                 return
             if batch_id != self.driver.next_batch:
@@ -264,6 +343,7 @@ class Run:
 
     def batch(self, ranges: Ranges) -> Observed:
         """Run, commit and record one batch, again if executors are lost on the way."""
+        self._inject()
         started_at_s, started = time.time(), time.monotonic()
         result = self._run(ranges)
         duration_ms = (time.monotonic() - started) * 1000.0
@@ -307,7 +387,25 @@ class Run:
                     raise
                 self._recover(loss)
 
+    def _inject(self) -> None:
+        """Let scripted faults happen; a move that they break is given up, or done again."""
+        try:
+            self._injector.before(self.driver.next_batch)
+        except ExecutorLost as loss:
+            self._recover(loss)
+
     def _recover(self, loss: ExecutorLost) -> None:
+        """Plan without what was lost, again if more is lost meanwhile."""
+        for attempt in range(ATTEMPTS):
+            try:
+                self._replace_lost(loss)
+                return
+            except ExecutorLost as another:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                loss = another
+
+    def _replace_lost(self, loss: ExecutorLost) -> None:
         """Wait for replacements for a while, then plan on what is there."""
         wanted = len(self.cluster)
         deadline = time.monotonic() + REPLACED_S
@@ -340,13 +438,32 @@ class Run:
         return cluster_of(executors)
 
     def _executor_of(self, home: str) -> str:
-        if not self.driver.plan.pinned:
+        if not self._pinned:
             return ""
         return self._homes.get(home, home)
 
+    def _keeping(self, plan: Plan) -> Keeping:
+        """Choose how state is kept where the user did not."""
+        options, mode = self.options, self.options.state
+        if mode is None:
+            mode = "checkpoint" if options.checkpoint is not None else "peers"
+            if mode == "checkpoint" and len(self.cluster) > 1 and plan.pinned:
+                mode = "both"
+            if len(self.cluster) == 1 or not plan.pinned:
+                mode = "checkpoint"
+        return Keeping(
+            mode,
+            shared=str(self.root / "state"),
+            raw=options.raw,
+            check=options.check,
+            every=options.backup_every,
+            memory_mb=options.state_memory_mb,
+        )
+
     def _request(self, running: Plan | None) -> Request:
+        topology = self.layout.topology(max(2, len(self.cluster)))
         return Request(
-            self.layout.topology(max(2, len(self.cluster))),
+            topology.with_parallelism(self._counts) if self._counts else topology,
             self.cluster,
             measurements=None,
             running=running,
@@ -367,10 +484,14 @@ class Run:
     def _put_event(self, kind: str, text: str) -> None:
         self.store.put_event(
             EventRecord(
-                self.id, self._events, time.time(), kind, text, batch=self.driver.next_batch
+                self.id,
+                next(self._events),
+                time.time(),
+                kind,
+                text,
+                batch=self.driver.next_batch,
             )
         )
-        self._events += 1
 
     def _close(self) -> None:
         status = Status.FINISHED if not self._halt.is_set() else Status.STOPPED
