@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.model import Grouping, PenstockError
-from penstock.model.arrays import IntArray, group_counts
+from penstock.model import PenstockError
 from penstock.pipeline.deal import deal
 from penstock.pipeline.frames import (
     DATA,
@@ -31,12 +30,12 @@ from penstock.pipeline.frames import (
     encode_json,
 )
 from penstock.pipeline.layout import Layout
-from penstock.pipeline.steps import Link, Step
+from penstock.pipeline.notes import Notes
+from penstock.pipeline.steps import Step
 from penstock.pipeline.wave import Wave
-from penstock.state.keyed import KeyedTable, key_hashes
+from penstock.pipeline.windows import Windowed
+from penstock.state.keyed import KeyedTable
 from penstock.state.log import StateLog
-from penstock.strategies.route import modulo
-from penstock.strategies.route.keys import HashArray
 
 #: Rows of a failed batch that an error shows, and rows that may be left out one by one.
 SAMPLE_ROWS = 3
@@ -104,7 +103,7 @@ class _Task:
         self.rows_in = 0
         self.sent: dict[int, dict[int, int]] = {}
         self.to_sinks: dict[str, list[pa.Table]] = {}
-        self.partitions: dict[str, IntArray] = {}
+        self.notes = Notes()
         self.skipped = 0
         self.skipped_sample: Any = None
         self.stamps: dict[int, int] = {}
@@ -113,12 +112,16 @@ class _Task:
 
     def relay(self, frames: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         """Keep what is for this instance, and send on what is for a later layer."""
+        mine: list[Frame] = []
         for data in frames:
             frame = Frame.unpack(data)
             if frame.kind == DATA and frame.layer == self.layer:
-                self.inputs.setdefault(frame.wire, []).append(decode(frame.body))
+                mine.append(frame)
             else:
                 yield self._hop(frame.layer, frame.partition), bytes(data)
+        # In the order of the senders, however they came: a batch that is repeated looks the same.
+        for frame in sorted(mine, key=lambda frame: frame.sender):
+            self.inputs.setdefault(frame.wire, []).append(decode(frame.body))
 
     def _hop(self, layer: int, partition: int) -> int:
         """Partition of the next layer through which a frame travels."""
@@ -156,7 +159,7 @@ class _Task:
             "sinks": {}
             if failed
             else {n: sum(t.num_rows for t in tables) for n, tables in self.to_sinks.items()},
-            "partitions": {n: counts.tolist() for n, counts in self.partitions.items()},
+            "partitions": {n: counts.tolist() for n, counts in self.notes.partitions.items()},
             "skipped": self.skipped,
             "sample": self.skipped_sample,
             "stamps": self.stamps,
@@ -207,8 +210,8 @@ class _Task:
             self.stamps[int(value)] = self.stamps.get(int(value), 0) + int(times)
 
     def _map(self, step: Step, table: pa.Table, origin: str) -> None:
-        assert step.function is not None
-        function = step.function
+        function = step.function if step.late_for is None else self._late(step.late_for)
+        assert function is not None
         named = _wants_origin(function)
 
         def call(batch: pa.RecordBatch) -> pa.Table | None:
@@ -217,6 +220,16 @@ class _Task:
 
         for made in self._attempt(step, table, call):
             self._emit(step, made)
+
+    def _late(self, name: str) -> Any:
+        """Return the function that picks the rows which come too late for a step's windows."""
+        keyed, mark = self.layout.pipeline[name].keyed, self._watermark(name)
+        assert isinstance(keyed, Windowed)
+        return lambda batch: keyed.late_rows(batch, mark)
+
+    def _watermark(self, step: str) -> int | None:
+        marks: dict[str, int | None] = getattr(self.wave, "watermarks", {})
+        return marks.get(step)
 
     def _keyed(self, step: Step) -> None:
         """Update the state with all tuples of the batch, and log what changed."""
@@ -318,17 +331,23 @@ class _Task:
                 self._map(child, table, step.name)
         for wire in self.layout.wires_from(step.name):
             target = self.layout.pipeline[wire.to_step]
-            rows = table
+            rows, single = table, True
             if target.keyed is not None:
                 batch = _one_batch(table)
                 if batch is None:
                     continue
-                rows = self._guard(
-                    target, batch, lambda k=target.keyed, b=batch: _as_table(k.partial(b))
+                mark = self._watermark(target.name)
+                made = self._guard(
+                    target, batch, lambda t=target, b=batch, m=mark: self.notes.partial(t, b, m)
                 )
-            self._send(wire.number, rows)
+                rows, single = (
+                    self._guard(target, batch, lambda r=made: _as_table(r)),
+                    made is batch,
+                )
+            if rows is not None:
+                self._send(wire.number, rows, single)
 
-    def _send(self, number: int, table: pa.Table) -> None:
+    def _send(self, number: int, table: pa.Table, single: bool) -> None:
         wire = self.layout.wires[number]
         wave = self.wave
         count = wave.parallelism[wire.target]
@@ -336,7 +355,12 @@ class _Task:
         homes = wave.homes.get(wire.target, ())
         near = tuple(i for i, home in enumerate(homes) if home == here)
         counts = self.sent.setdefault(number, {})
-        hashes = self._count_partitions(wire.target, wire.link, table)
+        routing = wave.routing.get(wire.target)
+        hashes = self._guard(
+            self.layout.pipeline[wire.to_step],
+            None,
+            lambda: self.notes.hashes(wire.target, wire.link, table, routing, count, single=single),
+        )
         last: tuple[pa.Table, memoryview] | None = None
         for target, part in self._guard(
             self.layout.pipeline[wire.to_step],
@@ -346,7 +370,7 @@ class _Task:
                     table,
                     wire.link,
                     count,
-                    table_of=wave.routing.get(wire.target),
+                    table_of=routing,
                     turn=wave.batch_id + self.instance,
                     near=near,
                     hashes=hashes,
@@ -359,17 +383,6 @@ class _Task:
             layer, partition = wave.address(wire.target, target)
             self.out.append(Frame(DATA, layer, partition, number, self.instance, body))
             counts[target] = counts.get(target, 0) + part.num_rows
-
-    def _count_partitions(self, target: str, link: Link, table: pa.Table) -> HashArray | None:
-        """Count the rows of each router partition of a target that is reached by key."""
-        routing = self.wave.routing.get(target)
-        if link.grouping is not Grouping.FIELDS or routing is None:
-            return None
-        hashes = key_hashes(table, link.by)
-        size = len(routing.partitions)
-        counts = group_counts(modulo(hashes, size), size)
-        self.partitions[target] = self.partitions.get(target, 0) + counts
-        return hashes
 
     def _sink(self, step: Step, table: pa.Table) -> None:
         self.to_sinks.setdefault(step.name, []).append(table)
