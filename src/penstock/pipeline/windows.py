@@ -210,8 +210,10 @@ class Windowed:
         latest = int(times.max())
         if self.reduce.ordered or self.window.slide_us == self.window.size_us:
             rows, starts = self._open(times, watermark_us)
-            batch = batch.take(pa.array(rows)).append_column(START, _like(starts, kind))
-            parts = self.reduce.partial(batch) if len(rows) else None
+            if not len(rows):
+                return Arrived(None, late, latest)
+            spread = batch if len(rows) == len(times) == rows[-1] + 1 else batch.take(rows)
+            parts = self.reduce.partial(spread.append_column(START, _like(starts, kind)))
             return Arrived(parts, late, latest)
         # Reduced by pane first: only what is left is copied for each of its windows.
         panes = times // self.window.pane_us * self.window.pane_us
@@ -219,9 +221,9 @@ class Windowed:
         rows, starts = self._open(event_times(made.column(START))[0], watermark_us)
         if not len(rows):
             return Arrived(None, late, latest)
-        spread = made.take(pa.array(rows))
-        spread = spread.set_column(made.column_names.index(START), START, _like(starts, kind))
-        return Arrived(self.reduce.merged(spread), late, latest)
+        at = made.column_names.index(START)
+        copies = made.take(rows).set_column(at, START, _like(starts, kind))
+        return Arrived(self.reduce.merged(copies), late, latest)
 
     def _open(self, times_us: IntArray, watermark_us: int | None) -> tuple[IntArray, IntArray]:
         """Rows, in their order, and the starts of their windows that are open."""
@@ -229,6 +231,8 @@ class Windowed:
         if watermark_us is not None:
             still = starts + self.window.size_us > watermark_us
             rows, starts = rows[still], starts[still]
+        if self.window.slide_us == self.window.size_us:
+            return rows, starts
         order = np.argsort(rows, kind="stable")
         return rows[order], starts[order]
 
