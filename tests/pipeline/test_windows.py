@@ -21,15 +21,8 @@ from penstock.pipeline.layout import Layout
 from penstock.pipeline.local import LocalBackend, run_locally
 from penstock.pipeline.reduce import Reduce
 from penstock.pipeline.wave import Wave
-from penstock.pipeline.windows import (
-    START,
-    Window,
-    Windowed,
-    advanced_watermarks,
-    event_times,
-    microseconds,
-    routed_by,
-)
+from penstock.pipeline.windowed import START, Windowed, advanced_watermarks, routed_by
+from penstock.pipeline.windows import Window, event_times, microseconds
 from penstock.strategies import Request, strategies
 
 #: The parts that are run by the engine, where it carries watermarks from batch to batch.

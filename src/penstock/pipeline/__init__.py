@@ -1,6 +1,7 @@
 """Pipelines as users write them, and the bodies of their tasks. Nothing here imports Spark."""
 
 from penstock.pipeline.build import Pipeline
+from penstock.pipeline.custom import merging
 from penstock.pipeline.generator import Generator, Keys
 from penstock.pipeline.profile import Profile
 from penstock.pipeline.reduce import (
@@ -10,7 +11,6 @@ from penstock.pipeline.reduce import (
     largest,
     last,
     mean,
-    merging,
     smallest,
     top,
     total,

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.model import Grouping, InvalidValue
+from penstock.pipeline.custom import Merging
 from penstock.pipeline.expressions import Columns, Filter, Select
 from penstock.pipeline.keying import Keying
-from penstock.pipeline.reduce import Aggregate, Merging
+from penstock.pipeline.reduce import Aggregate
 from penstock.pipeline.steps import ChooseFunction, Hints, Link, MapFunction, Sink, Step
 from penstock.pipeline.windows import Window
 

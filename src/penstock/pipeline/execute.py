@@ -33,7 +33,7 @@ from penstock.pipeline.layout import Layout
 from penstock.pipeline.notes import Notes
 from penstock.pipeline.steps import Step
 from penstock.pipeline.wave import Wave
-from penstock.pipeline.windows import Windowed
+from penstock.pipeline.windowed import Windowed
 from penstock.state.keyed import KeyedTable
 from penstock.state.log import StateLog
 

@@ -9,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.model import Grouping, InvalidValue
-from penstock.pipeline.reduce import Aggregate, Mergeable, Merging, Reduce, Stateful, Worked
+from penstock.pipeline.custom import Merging
+from penstock.pipeline.reduce import Aggregate, Mergeable, Reduce, Stateful, Worked
 from penstock.pipeline.steps import BY_KEY, Hints, Keyed, Link, MapFunction, Step
-from penstock.pipeline.windows import LATE, START, Window, Windowed, microseconds
+from penstock.pipeline.windowed import LATE, START, Windowed
+from penstock.pipeline.windows import Window, microseconds
 
 
 @dataclass(frozen=True, eq=False)

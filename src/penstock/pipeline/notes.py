@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.model import Grouping, RoutingTable
 from penstock.model.arrays import IntArray, group_counts
 from penstock.pipeline.steps import Link, Step
-from penstock.pipeline.windows import Windowed
+from penstock.pipeline.windowed import Windowed
 from penstock.state.keyed import key_hashes
 from penstock.strategies.route import modulo
 from penstock.strategies.route.heavy import heaviest
