@@ -70,6 +70,19 @@ def test_windows_of_many_days(slide_days: int) -> None:
     assert max(full) <= 7 * 100
 
 
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("grouping", ["fields", "partial-key", "hot-key"])
+def test_views_are_the_same_however_they_are_dealt(split: bool, grouping: str) -> None:
+    if grouping != "fields" and not split:
+        with pytest.raises(InvalidValue, match="parameter split of CommCount"):
+            apps.make("commcount", grouping=grouping)
+        return
+    app = apps.make("commcount", items=50, cost_us=0.1, split=split, grouping=grouping)
+    source = app.source(rows=1500, zipf=1.2, seed=3)
+    many = {"count-parts": 3, "count": 2} if split else 3
+    assert check(app, source, [400, 401], parallelism=many)["counts"].num_rows
+
+
 @pytest.mark.parametrize("shape", ["topn", "topn-merge"])
 def test_ties_go_by_the_alphabet(shape: str) -> None:
     app = apps.make(shape, n=3)

@@ -90,9 +90,25 @@ def test_edges_tell_the_kind_of_an_operator(tmp_path: Path, grouping: str, kind:
     assert load_topology(written(tmp_path, document))["b"].kind is kind
 
 
+def test_operators_may_be_splittable(tmp_path: Path) -> None:
+    document = topology_with(operators=[SOURCE, {"name": "b", "splittable": True}])
+    loaded = load_topology(written(tmp_path, document))
+    assert [(o.splittable, o.routed) for o in loaded.operators] == [(False, False), (True, True)]
+
+
 @pytest.mark.parametrize(
     ("document", "field", "told"),
     [
+        (
+            topology_with(operators=[SOURCE, {"name": "b", "splittable": 1}]),
+            "operators[1].splittable",
+            "must be true or false, got 1",
+        ),
+        (
+            topology_with(operators=[{**SOURCE, "splittable": True}], edges=[]),
+            "operators[0].splittable",
+            "false for a source",
+        ),
         ([], "", "must be a mapping with name, operators, edges, got []"),
         ({}, "operators", "but is missing"),
         ({"operators": []}, "operators", "at least one operator"),

@@ -69,6 +69,14 @@ def test_parallelism(value: Any) -> None:
             "parameter state_mb of operator 'a' must be 0 unless the operator is stateful, got 5",
         ),
         (
+            lambda: Operator("a", Kind.SOURCE, splittable=True),
+            "parameter splittable of operator 'a' must be false for a source, got True",
+        ),
+        (
+            lambda: Operator("a", splittable="no"),  # type: ignore[arg-type]
+            "parameter splittable of operator 'a' must be true or false, got 'no'",
+        ),
+        (
             lambda: Edge("a", "b", Grouping.SHUFFLE, (1.0,)),
             "parameter shares of edge 'a' -> 'b' must be left out unless the grouping is custom, "
             "direct, fields, got (1.0,)",

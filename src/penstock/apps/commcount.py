@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.taobao import READER, Behavior
+from penstock.model import InvalidValue
 from penstock.pipeline.build import Pipeline
 from penstock.pipeline.generator import Content
 from penstock.pipeline.profile import Profile
@@ -33,6 +36,11 @@ class CommCount(App):
     The result is the number of views, behaviour ``pv``, of each item, as ``(item, views)``.
     A row costs about 0.6 microseconds to make and 0.3 to filter; nine of ten are views. Equal items
     of a batch are added up before they are sent; a row that arrives costs about 1 to count.
+
+    For comparing routers, `cost_us` makes every view wait where it is counted, and views are then
+    sent one by one. With `split` the views of a hot item are counted in several instances and the
+    counts merged, as `grouping` deals them: by a routing table, by partial key (PKG) or by hot key
+    (PStream).
     """
 
     name: ClassVar[str] = "commcount"
@@ -41,6 +49,18 @@ class CommCount(App):
 
     items: int = param(50_000, "Different items in generated data.", least=1, unit="items")
     users: int = param(100_000, "Different users in generated data.", least=1, unit="users")
+    cost_us: float = param(0.0, "Wait for each view where it is counted.", least=0, unit="us")
+    split: bool = param(False, "Count views of hot items in several instances, and merge.")
+    grouping: str = param(
+        "fields",
+        "How views are dealt; other than fields only with split.",
+        choices=("fields", "partial-key", "hot-key"),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.grouping != "fields" and not self.split:
+            raise InvalidValue("split", "CommCount", f"true with {self.grouping}", self.split)
 
     def content(self, zipf: float) -> Content:
         """Taobao's columns, the items skewed."""
@@ -60,7 +80,10 @@ class CommCount(App):
         parallelism: int | Mapping[str, int] | None = None,
         chain: bool = True,
     ) -> Pipeline:
-        """Build ``behaviors -> views -> count -> counts``; see `App.pipeline`."""
+        """Build ``behaviors -> views -> count -> counts``; see `App.pipeline`.
+
+        With `split`, ``count-parts`` stands before ``count``.
+        """
         many, out = Instances(parallelism, chain), self._sinks(sinks)
         return many.checked(
             Pipeline(self.name)
@@ -85,7 +108,11 @@ class CommCount(App):
                 "count",
                 by="item",
                 reduce={"views": count()},
-                parallelism=many.of("count"),
+                work=partial(waited, cost_us=self.cost_us) if self.cost_us else None,
+                split=self.split,
+                grouping=self.grouping,
+                parallelism=many.of("count-parts" if self.split else "count"),
+                merge_parallelism=many.of("count") if self.split else None,
                 cpu_us_per_tuple=1.0,
                 tuple_bytes=16.0,
             )
@@ -100,6 +127,12 @@ class CommCount(App):
         seen = sorted(Counter(viewed).items())
         schema = pa.schema([("item", pa.int64()), ("views", pa.int64())])
         return {"counts": pa.table([[i for i, _ in seen], [n for _, n in seen]], schema=schema)}
+
+
+def waited(batch: pa.RecordBatch, *, cost_us: float) -> pa.RecordBatch:
+    """Wait for every row: a cost that does not depend on the cores that there are."""
+    time.sleep(batch.num_rows * cost_us * 1e-6)
+    return batch
 
 
 def views(batch: pa.RecordBatch) -> pa.RecordBatch:

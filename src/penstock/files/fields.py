@@ -88,6 +88,15 @@ class Fields:
             raise self.error(name, f"a whole number from 1 to {most}", value)
         return value
 
+    def truth(self, name: str, default: bool) -> bool:
+        """Return true or false."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.error(name, "true or false", value)
+        return value
+
     def choice(self, name: str, choices: Mapping[str, Value], default: Value) -> Value:
         """Return what the chosen word stands for; ``-`` and ``_`` are the same."""
         value = self.values.get(name)

@@ -26,13 +26,13 @@ NUMBERS = {
     "complexity": 1.0,
 }
 TOPOLOGY_FIELDS = ("name", "operators", "edges")
-OPERATOR_FIELDS = ("name", "kind", "parallelism", *NUMBERS, "rate_per_s")
+OPERATOR_FIELDS = ("name", "kind", "parallelism", *NUMBERS, "rate_per_s", "splittable")
 EDGE_FIELDS = ("from", "to", "grouping", "shares", "source", "target")
 
 GROUPINGS = {grouping.value: grouping for grouping in Grouping}
 KINDS: dict[str, Kind | None] = {**{kind.value: kind for kind in Kind}, UNDECIDED: None}
-#: Groupings that send a key to the same instance, or two, every time: their targets keep history.
-KEYED = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY})
+#: Groupings by key: their targets keep history, unless they say otherwise.
+KEYED = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY, Grouping.HOT_KEY})
 
 
 def load_topology(path: FilePath, *, relaxed: bool = True) -> Topology:
@@ -91,11 +91,15 @@ def _operator(entry: Fields, keyed: set[str]) -> Operator:
     numbers = {field: entry.number(field, default) for field, default in NUMBERS.items()}
     if numbers["state_mb"] and kind is not Kind.STATEFUL:
         raise entry.error("state_mb", "0 unless the kind is stateful", numbers["state_mb"])
+    splittable = entry.truth("splittable", False)
+    if splittable and kind is Kind.SOURCE:
+        raise entry.error("splittable", "false for a source", splittable)
     return Operator(
         name=name,
         kind=kind,
         parallelism=entry.whole("parallelism", 1, most=MOST_INSTANCES),
         rate_per_s=entry.number("rate_per_s", 0.0) if "rate_per_s" in entry else None,
+        splittable=splittable,
         **numbers,
     )
 

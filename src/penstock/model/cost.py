@@ -13,7 +13,6 @@ from penstock.model.arrays import FloatArray, IntArray, group_counts, group_sums
 from penstock.model.cluster import Cluster
 from penstock.model.errors import InvalidValue
 from penstock.model.instances import InstanceGraph
-from penstock.model.topology import Kind
 
 #: Capacity comparisons forgive this much rounding, relative to the capacity.
 ROUNDING = 1e-9
@@ -100,7 +99,8 @@ class Cost:
     lin : float
         Imbalance of the weighted load over the nodes in use (Ms eq. 38).
     lit : mapping of str to float
-        Imbalance of the tuples over the instances of each stateful operator (Ms eq. 10).
+        Imbalance of the tuples over the instances of each operator that is stateful or splittable
+        (Ms eq. 10).
     latency_ms : float or None
         Estimate along the slowest path; None when no tuple flows. See `estimate_latency_ms`.
     """
@@ -292,7 +292,7 @@ def evaluate(
         lit={
             o.name: lit(graph.rate_in[graph.span(o.name)])
             for o in graph.topology.operators
-            if o.kind is Kind.STATEFUL
+            if o.routed
         },
         latency_ms=estimate_latency_ms(
             graph, use.fractions(cluster)[0][node_of], (in_process, in_node, across), tiers

@@ -23,7 +23,8 @@ class Grouping(str, Enum):
     """How the tuples of an edge are dealt to the target's instances (Sra section 2.1).
 
     ``shuffle`` and ``none`` spread evenly; ``fields`` sends a key to one instance;
-    ``partial-key`` to the lighter of two; ``all`` copies to every instance; ``global`` sends
+    ``partial-key`` to the lighter of two; ``hot-key`` spreads hot keys over all and sends others to
+    one; ``all`` copies to every instance; ``global`` sends
     everything to the first; ``direct`` and ``custom`` let the sender decide;
     ``local-or-shuffle`` prefers targets in the sender's own process.
     """
@@ -31,6 +32,7 @@ class Grouping(str, Enum):
     SHUFFLE = "shuffle"
     FIELDS = "fields"
     PARTIAL_KEY = "partial-key"
+    HOT_KEY = "hot-key"
     ALL = "all"
     GLOBAL = "global"
     NONE = "none"
@@ -83,6 +85,9 @@ class Operator:
         Tuples per second that a source reads, all instances together. None: not known.
     complexity : float
         Weight of one tuple when a node's measured use is attributed to instances (Ms eq. 6-8).
+    splittable : bool
+        Whether tuples of one key may be processed in several instances, because what follows
+        merges their results: only then may a plan split a hot key.
     """
 
     name: str
@@ -97,6 +102,12 @@ class Operator:
     tuple_bytes: float = 100.0
     rate_per_s: float | None = None
     complexity: float = 1.0
+    splittable: bool = False
+
+    @property
+    def routed(self) -> bool:
+        """Whether its keys belong to instances, so that a routing table deals them."""
+        return self.kind is Kind.STATEFUL or self.splittable
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -131,6 +142,10 @@ class Operator:
             raise InvalidValue(
                 "state_mb", owner, "0 unless the operator is stateful", self.state_mb
             )
+        if self.splittable not in (False, True):
+            raise InvalidValue("splittable", owner, "true or false", self.splittable)
+        if self.splittable and self.kind is Kind.SOURCE:
+            raise InvalidValue("splittable", owner, "false for a source", self.splittable)
 
 
 @dataclass(frozen=True)

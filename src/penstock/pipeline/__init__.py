@@ -1,14 +1,26 @@
 """Pipelines as users write them, and the bodies of their tasks. Nothing here imports Spark."""
 
 from penstock.pipeline.build import Pipeline
+from penstock.pipeline.custom import merging
 from penstock.pipeline.generator import Generator, Keys
 from penstock.pipeline.profile import Profile
-from penstock.pipeline.reduce import Aggregate, count, largest, smallest, total
+from penstock.pipeline.reduce import (
+    Aggregate,
+    count,
+    first,
+    largest,
+    last,
+    mean,
+    smallest,
+    top,
+    total,
+)
 from penstock.pipeline.replay import Csv, Parquet, Replay, TextLines
 from penstock.pipeline.sinks import Call, Console, Discard, Files, Memory, json_lines, parquet
 from penstock.pipeline.sources import Lines, Rows
 from penstock.pipeline.steps import Hints, Keyed, Link, Sink, Source
 from penstock.pipeline.text import Text
+from penstock.pipeline.windows import Window, sliding, tumbling
 
 __all__ = [
     "Aggregate",
@@ -33,10 +45,18 @@ __all__ = [
     "Source",
     "Text",
     "TextLines",
+    "Window",
     "count",
+    "first",
     "json_lines",
     "largest",
+    "last",
+    "mean",
+    "merging",
     "parquet",
+    "sliding",
     "smallest",
+    "top",
     "total",
+    "tumbling",
 ]

@@ -7,10 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.model import Grouping, InvalidValue
-from penstock.pipeline.reduce import Aggregate, Reduce, Stateful
-from penstock.pipeline.steps import ChooseFunction, Hints, Keyed, Link, MapFunction, Sink, Step
+from penstock.pipeline.custom import Merging
+from penstock.pipeline.expressions import Columns, Filter, Select
+from penstock.pipeline.keying import Keying
+from penstock.pipeline.reduce import Aggregate
+from penstock.pipeline.steps import ChooseFunction, Hints, Link, MapFunction, Sink, Step
+from penstock.pipeline.windows import Window
 
 Upstream = str | Link | Sequence["str | Link"]
 
@@ -143,17 +148,42 @@ class Pipeline:
 
         return self.map(name, each, **options)
 
+    def select(self, name: str, columns: Columns, **options: Any) -> Pipeline:
+        """Add a step that makes columns by Arrow expressions.
+
+        Parameters
+        ----------
+        name : str
+        columns : mapping of str to expression or str, or sequence of str
+            New columns by name, such as ``{"m": pc.field("n") + 1, "word": "word"}``; a name alone
+            takes that column as it is.
+        **options
+            As in `map`.
+        """
+        return self.map(name, Select.of(columns, f"step {name!r}"), **options)
+
+    def filter(self, name: str, condition: pc.Expression, **options: Any) -> Pipeline:
+        """Add a step that keeps the rows an Arrow expression is true of; options as in `map`."""
+        return self.map(name, Filter.of(condition, f"step {name!r}"), **options)
+
     def keyed(
         self,
         name: str,
         *,
         by: str | Sequence[str],
-        reduce: Mapping[str, Aggregate] | None = None,
-        update: Callable[[pa.Table, pa.Table], tuple[pa.Table | None, pa.Table]] | None = None,
+        reduce: Mapping[str, Aggregate] | Merging | None = None,
+        update: Callable[[pa.Table, pa.Table], Any] | None = None,
         state: pa.Schema | None = None,
+        window: Window | None = None,
+        lateness: float | str = 0.0,
+        late: str = "drop",
+        emit: str | None = None,
+        work: MapFunction | None = None,
+        split: bool = False,
         after: Upstream | None = None,
         grouping: Grouping | str = Grouping.FIELDS,
         parallelism: int | None = None,
+        merge_parallelism: int | None = None,
         **hints: float,
     ) -> Pipeline:
         """Add a stateful step: state by key, kept where its instance runs.
@@ -163,32 +193,43 @@ class Pipeline:
         name : str
         by : str or sequence of str
             Columns of the key.
-        reduce : mapping of str to Aggregate, optional
-            Columns of the state and how they come about, such as ``{"n": count()}``. What changed
-            is emitted. Tuples are reduced before they are sent, too.
+        reduce : mapping of str to Aggregate, or Merging, optional
+            Columns and how they come about, such as ``{"n": count()}``, or what `merging` made.
+            What changed is emitted. Tuples are reduced before they are sent, too.
         update : callable, optional
             Instead of `reduce`: gets the tuples and the state of their keys as tables, returns what
-            to emit and the state rows (key columns included) that changed.
+            to emit and the state rows (key columns included) that changed, and, if it likes, the
+            keys whose state is removed.
         state : pyarrow.Schema, optional
             Columns of the state besides the key, for `update`.
-        after, grouping, parallelism, **hints
-            As in `map`.
+        window : Window, optional
+            With `reduce`: from `tumbling` or `sliding`; results are by key and window.
+        lateness : float or str
+            How much older than the newest row a row may be before its windows close.
+        late : str
+            ``drop`` counts late rows; ``aside`` also sends them on as the step ``<name>-late``.
+        emit : str, optional
+            Of a window: ``closed``, once when it closes, or ``changes``.
+        work : callable, optional
+            With `reduce`: a function as in `map` that is applied to the tuples where they arrive,
+            so that they are sent one by one. It must leave the key as it is.
+        split : bool
+            Let the tuples of a hot key be worked on in several instances: the step
+            ``<name>-parts`` does `work` and reduces, and this one merges. The state stays whole.
+        after, parallelism, **hints
+            As in `map`; of a split step they are those of its parts.
+        grouping : Grouping or str
+            As in `map`. ``partial-key`` and ``hot-key`` only with `split`.
+        merge_parallelism : int, optional
+            Instances that merge, with `split`; by default as many as there are parts.
         """
         key = (by,) if isinstance(by, str) else tuple(by)
-        if (reduce is None) == (update is None):
-            raise InvalidValue("reduce", f"step {name!r}", "given, or else update", reduce)
-        keyed: Keyed
-        if reduce is not None:
-            keyed = Reduce(key, tuple(reduce.items()))
-        else:
-            if state is None:
-                raise InvalidValue("state", f"step {name!r}", "a schema, to go with update", state)
-            assert update is not None
-            keyed = Stateful(key, state, update)
+        keying = Keying(name, key, reduce, update, state, window, lateness, late, emit, work, split)
         links = self._links(after, grouping, key, None)
-        return self._with(
-            Step(name, links, keyed=keyed, parallelism=parallelism, hints=Hints(**hints))
-        )
+        made = self
+        for step in keying.steps(links, parallelism, merge_parallelism, Hints(**hints)):
+            made = made._with(step)
+        return made
 
     def sink(self, name: str, sink: Sink, *, after: Upstream | None = None) -> Pipeline:
         """Add a place where results go."""

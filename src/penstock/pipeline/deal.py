@@ -12,9 +12,14 @@ from penstock.model import Grouping, InvalidValue, RoutingTable
 from penstock.pipeline.steps import Link
 from penstock.state.keyed import key_hashes
 from penstock.strategies.route import Destination
+from penstock.strategies.route.heavy import heaviest
+from penstock.strategies.route.hot_key import HotKey
 from penstock.strategies.route.keys import HashArray
 from penstock.strategies.route.partial_key import PartialKey
 from penstock.strategies.route.two_tier import TwoTier
+
+#: Keys that are hot at the most for one sender's batch.
+HOTTEST = 1024
 
 
 def deal(
@@ -54,7 +59,8 @@ def deal(
     elif grouping in (Grouping.SHUFFLE, Grouping.NONE, Grouping.LOCAL_OR_SHUFFLE):
         yield from _spread(table, instances, turn)
     else:
-        yield from _by_target(table, _targets(table, link, instances, table_of, hashes), instances)
+        targets = _targets(table, link, instances, table_of, turn, hashes)
+        yield from _by_target(table, targets, instances)
 
 
 def _targets(
@@ -62,13 +68,22 @@ def _targets(
     link: Link,
     instances: int,
     table_of: RoutingTable | None,
+    turn: int,
     hashes: HashArray | None,
 ) -> npt.NDArray[np.int64]:
-    if link.grouping in (Grouping.FIELDS, Grouping.PARTIAL_KEY):
+    if link.by_key:
         keys = key_hashes(table, link.by) if hashes is None else hashes
         if link.grouping is Grouping.FIELDS:
-            return TwoTier().route_hashes(keys, Destination(instances, table_of))
-        return PartialKey().route_hashes(keys, Destination(instances))
+            to = Destination(instances, table_of, position=turn)
+            return TwoTier().route_hashes(keys, to)
+        if link.grouping is Grouping.PARTIAL_KEY:
+            return PartialKey().route_hashes(keys, Destination(instances))
+        # What is hot is decided for each sender's batch by itself: nothing to keep, and a batch
+        # that is repeated goes the same way.
+        router = HotKey()
+        hot, _ = heaviest(keys, router.threshold / instances, most=HOTTEST)
+        to = Destination(instances, hot=frozenset(hot.tolist()), position=turn)
+        return router.route_hashes(keys, to)
     if link.grouping is Grouping.DIRECT:
         chosen = np.asarray(table.column(link.by[0]))
     else:

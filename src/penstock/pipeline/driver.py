@@ -19,6 +19,7 @@ from penstock.pipeline.held import Instance, held_by, table_for
 from penstock.pipeline.journal import Journal
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import ON_ERROR, Wave
+from penstock.pipeline.windowed import advanced_watermarks
 from penstock.state.home import Keeping
 from penstock.state.runs import Span, StateLost
 from penstock.state.spread import Spread, Tolerance, spread, tolerance, worst
@@ -67,6 +68,9 @@ class InstanceStats:
     wall_s: float
     rss_bytes: int
     saved: Mapping[str, Any] | None = None
+    hot_keys: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    late: Mapping[str, int] = field(default_factory=dict)
+    event_times: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows_out(self) -> int:
@@ -156,6 +160,8 @@ class Driver:
         self.number = self.journal.last_number()
         done = self.journal.committed(self.journal.last_commit()) or {}
         self.batch = int(done.get("batch", -1))
+        self.watermarks: dict[str, int | None] = dict(done.get("watermarks", {}))
+        self.passed: dict[str, int | None] = dict(done.get("passed", {}))
         self.held = held_by(self.layout, done.get("state", {}))
         saved = any(not held.empty for held in self.held.values())
         if saved and not keeping.in_checkpoint:
@@ -247,6 +253,8 @@ class Driver:
             keepers=tuple(keepers.values()),
             spreads=spreads,
             whole=frozenset(whole),
+            watermarks=dict(self.watermarks),
+            passed=dict(self.passed),
             on_error=self.on_error,
             token=self.token,
         )
@@ -278,11 +286,18 @@ class Driver:
         for one in stats:
             if one.saved is not None:
                 self._note_saved(wave, one.vertex, one.instance, one.saved)
-        state = {name: held.to_dict() for name, held in self.held.items()}
-        self.journal.commit(
-            number,
-            {"batch": wave.batch_id, "positions": positions, "state": state, **(extra or {})},
+        following = advanced_watermarks(
+            self.layout.pipeline.steps, self.watermarks, [one.event_times for one in stats]
         )
+        done = {
+            "batch": wave.batch_id,
+            "positions": positions,
+            "state": {name: held.to_dict() for name, held in self.held.items()},
+            "watermarks": following,
+            "passed": self.watermarks,
+        }
+        self.journal.commit(number, {**done, **(extra or {})})
+        self.passed, self.watermarks = self.watermarks, following
         self.batch = wave.batch_id
         return BatchResult(wave.batch_id, wave, ranges, stats, written)
 
@@ -563,6 +578,10 @@ def _stats(values: dict[str, Any]) -> InstanceStats:
     values["sent"] = {
         int(wire): {int(target): rows for target, rows in targets.items()}
         for wire, targets in values["sent"].items()
+    }
+    values["hot_keys"] = {
+        target: {int(key): rows for key, rows in found.items()}
+        for target, found in values["hot_keys"].items()
     }
     values["stamps"] = {int(step): count for step, count in values["stamps"].items()}
     return InstanceStats(**values)

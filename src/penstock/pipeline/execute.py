@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.model import Grouping, PenstockError
-from penstock.model.arrays import IntArray, group_counts
+from penstock.model import PenstockError
 from penstock.pipeline.deal import deal
 from penstock.pipeline.frames import (
     DATA,
@@ -33,15 +32,16 @@ from penstock.pipeline.frames import (
     encode_json,
 )
 from penstock.pipeline.layout import Layout
-from penstock.pipeline.steps import Link, Step
+from penstock.pipeline.notes import Notes
+from penstock.pipeline.outcome import outcome
+from penstock.pipeline.steps import Step
 from penstock.pipeline.wave import Wave
+from penstock.pipeline.windowed import Windowed
 from penstock.state.codec import Code
 from penstock.state.fragments import FragmentStore, labelled, sweep, unlabelled
 from penstock.state.home import Home, Saved
-from penstock.state.keyed import KeyedTable, changes, key_hashes
+from penstock.state.keyed import KeyedTable, changes, removal
 from penstock.state.runs import StateLost
-from penstock.strategies.route import modulo
-from penstock.strategies.route.keys import HashArray
 
 #: Rows of a failed batch that an error shows, and rows that may be left out one by one.
 SAMPLE_ROWS = 3
@@ -143,7 +143,7 @@ class _Task:
         self.rows_in = 0
         self.sent: dict[int, dict[int, int]] = {}
         self.to_sinks: dict[str, list[pa.Table]] = {}
-        self.partitions: dict[str, IntArray] = {}
+        self.notes = Notes()
         self.skipped = 0
         self.skipped_sample: Any = None
         self.stamps: dict[int, int] = {}
@@ -153,12 +153,16 @@ class _Task:
 
     def relay(self, frames: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         """Keep what is for this instance, and send on what is for a later layer."""
+        mine: list[Frame] = []
         for data in frames:
             frame = Frame.unpack(data)
             if frame.kind == DATA and frame.layer == self.layer:
-                self.inputs.setdefault(frame.wire, []).append(decode(frame.body))
+                mine.append(frame)
             else:
                 yield self._hop(frame.layer, frame.partition), bytes(data)
+        # In the order of the senders, however they came: a batch that is repeated looks the same.
+        for frame in sorted(mine, key=lambda frame: frame.sender):
+            self.inputs.setdefault(frame.wire, []).append(decode(frame.body))
 
     def _hop(self, layer: int, partition: int) -> int:
         here = self.wave.places[self.layer][self.partition]
@@ -188,7 +192,8 @@ class _Task:
             "sinks": {}
             if failed
             else {n: sum(t.num_rows for t in tables) for n, tables in self.to_sinks.items()},
-            "partitions": {n: counts.tolist() for n, counts in self.partitions.items()},
+            "partitions": {n: counts.tolist() for n, counts in self.notes.partitions.items()},
+            **self.notes.stats(),
             "skipped": self.skipped,
             "sample": self.skipped_sample,
             "stamps": self.stamps,
@@ -240,8 +245,8 @@ class _Task:
             self.stamps[int(value)] = self.stamps.get(int(value), 0) + int(times)
 
     def _map(self, step: Step, table: pa.Table, origin: str) -> None:
-        assert step.function is not None
-        function = step.function
+        function = step.function if step.late_for is None else self._late(step.late_for)
+        assert function is not None
         named = _wants_origin(function)
 
         def call(batch: pa.RecordBatch) -> pa.Table | None:
@@ -250,6 +255,15 @@ class _Task:
 
         for made in self._attempt(step, table, call):
             self._emit(step, made)
+
+    def _late(self, name: str) -> Any:
+        """Return the function that picks the rows which come too late for a step's windows."""
+        keyed, mark = self.layout.pipeline[name].keyed, self._watermark(name)
+        assert isinstance(keyed, Windowed)
+        return lambda batch: keyed.late_rows(batch, mark)
+
+    def _watermark(self, step: str) -> int | None:
+        return self.wave.watermarks.get(step)
 
     def _keyed(self, step: Step) -> None:
         """Update the state with all tuples of the batch, and save what changed."""
@@ -271,15 +285,26 @@ class _Task:
                 if known is None:
                     keys = [table.schema.field(name) for name in keyed.by]
                     known = pa.schema([*keys, *keyed.state]).empty_table()
-                made, rows = keyed.update(table, known)
-                holder[0] = holder[0].put(rows)
-                changed.append(rows)
-                return _as_table(made)
+                made, rows, removed = outcome(keyed, keyed.update(table, known))
+                # In this order: a key may be removed by one part of a batch and come with the next.
+                for part in (rows, None if removed is None else removal(removed, keyed.by)):
+                    if part is not None and part.num_rows:
+                        holder[0] = holder[0].put(part)
+                        changed.append(part)
+                return made
 
             for made in self._attempt(step, whole, call):
                 self._emit(step, made)
             state = holder[0]
-        self._save(home, base, changes([c for c in changed if c.num_rows]), state)
+        mark, before = self._watermark(step.name), self.wave.passed.get(step.name)
+        if isinstance(keyed, Windowed) and mark is not None and keyed.crossed(before, mark):
+            closed, expired = keyed.close(state.rows(), mark)
+            if expired is not None and expired.num_rows:
+                changed.append(removal(expired, keyed.by))
+                state = state.put(changed[-1])
+            if closed is not None:
+                self._emit(step, closed)
+        self._save(home, base, changes(changed), state)
 
     def _save(self, home: Home, base: int, changed: pa.Table, state: KeyedTable) -> None:
         """Save a new version, and send its fragments to those that keep them."""
@@ -348,17 +373,23 @@ class _Task:
                 self._map(child, table, step.name)
         for wire in self.layout.wires_from(step.name):
             target = self.layout.pipeline[wire.to_step]
-            rows = table
+            rows, single = table, True
             if target.keyed is not None:
                 batch = _one_batch(table)
                 if batch is None:
                     continue
-                rows = self._guard(
-                    target, batch, lambda k=target.keyed, b=batch: _as_table(k.partial(b))
+                mark = self._watermark(target.name)
+                made = self._guard(
+                    target, batch, lambda t=target, b=batch, m=mark: self.notes.partial(t, b, m)
                 )
-            self._send(wire.number, rows)
+                rows, single = (
+                    self._guard(target, batch, lambda r=made: _as_table(r)),
+                    made is batch,
+                )
+            if rows is not None:
+                self._send(wire.number, rows, single)
 
-    def _send(self, number: int, table: pa.Table) -> None:
+    def _send(self, number: int, table: pa.Table, single: bool) -> None:
         wire = self.layout.wires[number]
         wave = self.wave
         count = wave.parallelism[wire.target]
@@ -366,7 +397,12 @@ class _Task:
         homes = wave.homes.get(wire.target, ())
         near = tuple(i for i, home in enumerate(homes) if home == here)
         counts = self.sent.setdefault(number, {})
-        hashes = self._count_partitions(wire.target, wire.link, table)
+        routing = wave.routing.get(wire.target)
+        hashes = self._guard(
+            self.layout.pipeline[wire.to_step],
+            None,
+            lambda: self.notes.hashes(wire.target, wire.link, table, routing, count, single=single),
+        )
         last: tuple[pa.Table, memoryview] | None = None
         for target, part in self._guard(
             self.layout.pipeline[wire.to_step],
@@ -376,7 +412,7 @@ class _Task:
                     table,
                     wire.link,
                     count,
-                    table_of=wave.routing.get(wire.target),
+                    table_of=routing,
                     turn=wave.batch_id + self.instance,
                     near=near,
                     hashes=hashes,
@@ -389,17 +425,6 @@ class _Task:
             layer, partition = wave.address(wire.target, target)
             self.out.append(Frame(DATA, layer, partition, number, self.instance, body))
             counts[target] = counts.get(target, 0) + part.num_rows
-
-    def _count_partitions(self, target: str, link: Link, table: pa.Table) -> HashArray | None:
-        """Count the rows of each router partition of a target that is reached by key."""
-        routing = self.wave.routing.get(target)
-        if link.grouping is not Grouping.FIELDS or routing is None:
-            return None
-        hashes = key_hashes(table, link.by)
-        size = len(routing.partitions)
-        counts = group_counts(modulo(hashes, size), size)
-        self.partitions[target] = self.partitions.get(target, 0) + counts
-        return hashes
 
     def _sink(self, step: Step, table: pa.Table) -> None:
         self.to_sinks.setdefault(step.name, []).append(table)

@@ -30,12 +30,15 @@ class Vertex:
     steps : tuple of str
         All steps of the vertex, sinks included.
     kind : Kind
+    splittable : bool
+        Whether the tuples of a key may go to several instances.
     """
 
     name: str
     head: str
     steps: tuple[str, ...]
     kind: Kind
+    splittable: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +91,13 @@ class Layout:
             members[step.name] = [step.name]
         names = {head: _name(pipeline, steps) for head, steps in members.items()}
         vertices = tuple(
-            Vertex(names[head], head, tuple(steps), _kind(pipeline[head]))
+            Vertex(
+                names[head],
+                head,
+                tuple(steps),
+                _kind(pipeline[head]),
+                pipeline[head].splittable,
+            )
             for head, steps in members.items()
         )
         for step in pipeline.steps:
@@ -171,6 +180,7 @@ class Layout:
                     state_mb=head.hints.state_mb if vertex.kind is Kind.STATEFUL else 0.0,
                     tuple_bytes=steps[-1].hints.tuple_bytes,
                     rate_per_s=head.hints.rate_per_s if head.source is not None else None,
+                    splittable=vertex.splittable,
                 )
             )
         edges = tuple(Edge(w.source, w.target, w.link.grouping) for w in self.wires)
@@ -200,7 +210,7 @@ def is_source(stream: object) -> bool:
 
 def _chained(step: Step) -> bool:
     return (
-        step.function is not None
+        (step.function is not None or step.late_for is not None)
         and step.chain
         and step.parallelism is None
         and len(step.links) == 1

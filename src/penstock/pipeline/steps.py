@@ -15,6 +15,9 @@ from penstock.model import Grouping, InvalidValue
 #: two parameters also gets the name of the step that the batch came from.
 MapFunction = Callable[..., "pa.RecordBatch | pa.Table | None"]
 
+#: Groupings by key.
+BY_KEY = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY, Grouping.HOT_KEY})
+
 #: A custom grouping: for each row of a batch, the target instance, below the given number.
 ChooseFunction = Callable[[pa.RecordBatch, int], npt.ArrayLike]
 
@@ -29,8 +32,8 @@ class Link:
         The step that is read.
     grouping : Grouping
     by : tuple of str
-        Columns of the key for ``fields`` and ``partial-key``; the one column that holds the target
-        instance for ``direct``.
+        Columns of the key for ``fields``, ``partial-key`` and ``hot-key``; the one column that
+        holds the target instance for ``direct``.
     choose : callable, optional
         For ``custom``: gets a batch and the number of instances, returns an instance for each row.
     """
@@ -42,8 +45,7 @@ class Link:
 
     def __post_init__(self) -> None:
         owner = f"the link from {self.source!r}"
-        keyed = self.grouping in (Grouping.FIELDS, Grouping.PARTIAL_KEY, Grouping.DIRECT)
-        if keyed and not self.by:
+        if (self.by_key or self.grouping is Grouping.DIRECT) and not self.by:
             raise InvalidValue("by", owner, f"a column for {self.grouping.value} grouping", self.by)
         if self.grouping is Grouping.DIRECT and len(self.by) != 1:
             raise InvalidValue("by", owner, "one column for direct grouping", self.by)
@@ -51,6 +53,11 @@ class Link:
             raise InvalidValue(
                 "choose", owner, "a function exactly for custom grouping", self.choose
             )
+
+    @property
+    def by_key(self) -> bool:
+        """Whether the key of a tuple decides where it goes."""
+        return self.grouping in BY_KEY
 
 
 @dataclass(frozen=True)
@@ -79,11 +86,11 @@ class Keyed(Protocol):
         """Columns of the state besides the key."""
         ...
 
-    def partial(self, batch: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
-        """Shrink a batch before it is sent, or return it as it is."""
+    def partial(self, batch: pa.RecordBatch) -> pa.RecordBatch | pa.Table | None:
+        """Shrink a batch before it is sent, or return it as it is; None sends nothing."""
         ...
 
-    def update(self, batch: pa.Table, state: pa.Table) -> tuple[pa.Table | None, pa.Table]:
+    def update(self, batch: pa.Table, state: pa.Table) -> Any:
         """Process a batch.
 
         Parameters
@@ -96,7 +103,8 @@ class Keyed(Protocol):
         Returns
         -------
         tuple
-            What is emitted, and the rows (key and state) that are new or changed.
+            What is emitted, the rows (key and state) that are new or changed, and, if there is a
+            third, the keys that are removed. None is nothing.
         """
         ...
 
@@ -158,7 +166,15 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One operator as the user wrote it."""
+    """One operator as the user wrote it.
+
+    Parameters
+    ----------
+    splittable : bool
+        Whether the tuples of a key may go to several instances.
+    late_for : str, optional
+        Instead of a function: the step with windows whose late rows this one sends on.
+    """
 
     name: str
     links: tuple[Link, ...] = ()
@@ -169,3 +185,5 @@ class Step:
     parallelism: int | None = None
     chain: bool = True
     hints: Hints = field(default_factory=Hints)
+    splittable: bool = False
+    late_for: str | None = None

@@ -47,8 +47,8 @@ class Wave:
         Code and keepers of each instance's fragments.
     whole : frozenset of (str, int)
         Instances that save all their state, whatever they changed.
-    watermarks : mapping of str to int
-        Event time, in microseconds, that each windowed step has passed.
+    watermarks, passed : mapping of str to int or None
+        Event time, in microseconds, that each windowed step has passed, now and a batch ago.
     tidy : bool
         Whether keepers remove what is no longer needed where they are.
     on_error : str
@@ -70,7 +70,8 @@ class Wave:
     keepers: tuple[str, ...] = ()
     spreads: Mapping[str, tuple[Spread, ...]] = field(default_factory=dict)
     whole: frozenset[tuple[str, int]] = frozenset()
-    watermarks: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int | None] = field(default_factory=dict)
+    passed: Mapping[str, int | None] = field(default_factory=dict)
     tidy: bool = True
     on_error: str = "stop"
     token: str = ""

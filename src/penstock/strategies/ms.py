@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.model import Grouping, Keep, Kind, NodeUse, Plan, Reason, RoutingTable
+from penstock.model import Grouping, Keep, NodeUse, Plan, Reason, RoutingTable
 from penstock.model.arrays import FloatArray, IntArray, group_counts
 from penstock.model.cost import lin
 from penstock.strategies.api import Request, register
@@ -74,12 +74,12 @@ class MsStream(Checked):
         return finish(request, self.name, placed, routing=routing, limit=limit)
 
     def routing(self, request: Request) -> tuple[Mapping[str, RoutingTable], tuple[Reason, ...]]:
-        """Tables of the stateful operators that are reached by key, dealt anew where they lag."""
+        """Tables of the operators whose keys belong to instances, dealt anew where they lag."""
         keyed = {e.target for e in request.topology.edges if e.grouping is Grouping.FIELDS}
         tables: dict[str, RoutingTable] = {}
         reasons: list[Reason] = []
         for operator in request.topology.operators:
-            if operator.kind is not Kind.STATEFUL or operator.name not in keyed:
+            if not operator.routed or operator.name not in keyed:
                 continue
             running = request.running
             table = running.routing.get(operator.name) if running else None

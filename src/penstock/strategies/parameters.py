@@ -64,6 +64,8 @@ def describe(part: type) -> list[dict[str, Any]]:
 def _allowed(default: Any, metadata: Any) -> str:
     if metadata["choices"]:
         return "one of " + ", ".join(metadata["choices"])
+    if isinstance(default, bool):
+        return "true or false"
     noun = "a whole number" if isinstance(default, int) else "a number"
     least, most = metadata["least"], metadata["most"]
     if least is not None and most is not None:
@@ -79,6 +81,8 @@ def _problem(value: Any, default: Any, metadata: Any) -> str:
         return ""
     if metadata["choices"]:
         fine = value in metadata["choices"]
+    elif isinstance(default, bool):
+        fine = isinstance(value, bool)
     elif isinstance(value, bool) or not isinstance(
         value, int if isinstance(default, int) else (int, float)
     ):

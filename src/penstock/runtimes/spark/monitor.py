@@ -68,7 +68,7 @@ def observe(
             tasks += 1
             honoured += fact.executor == wanted
     instances = _instances(run, plan, result, ran)
-    stateful = [v.name for v in layout.vertices if v.kind is Kind.STATEFUL]
+    stateful = [v.name for v in layout.vertices if v.kind is Kind.STATEFUL or v.splittable]
     lin, lit = imbalance(instances, stateful)
     edges = _edges(run, layout, result)
     lost, duplicated = _astray(layout, result)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.model import Grouping, Kind, Measurements, Plan, Reason, RoutingTable, Topology
+from penstock.model import Grouping, Measurements, Plan, Reason, RoutingTable, Topology
 from penstock.model.arrays import FloatArray, group_sums
 from penstock.strategies.route.rebalance import rebalance
 from penstock.strategies.route.two_tier import TwoTier, resize
@@ -25,12 +25,12 @@ def routed(
     chi: float,
     partitions: int,
 ) -> tuple[Mapping[str, RoutingTable], tuple[Reason, ...]]:
-    """Give every operator that is reached by key its routing table.
+    """Give every operator whose keys belong to instances its routing table.
 
     A first table deals its partitions in turn; a change of parallelism moves the fewest of them.
     Where the rates of the partitions were measured, keys that alone exceed an instance's fair share
-    are split over as many instances as they fill, and above an imbalance of `chi` the smallest
-    sufficient set of partitions moves (Ms eq. 29).
+    are split over as many instances as they fill, if the operator is splittable, and above an
+    imbalance of `chi` the smallest sufficient set of partitions moves (Ms eq. 29).
 
     Parameters
     ----------
@@ -51,16 +51,18 @@ def routed(
     tables: dict[str, RoutingTable] = {}
     reasons: list[Reason] = []
     for operator in topology.operators:
-        if operator.kind is not Kind.STATEFUL or operator.name not in by_key:
+        if not operator.routed or operator.name not in by_key:
             continue
         name, count = operator.name, operator.parallelism
         before = running.routing.get(name) if running is not None else None
         table = before or TwoTier(partitions).table(count)
         if running is not None and running.parallelism.get(name) != count:
             table = resize(table, count)
+        if table.split and not operator.splittable:
+            table = replace(table, split={})
         rates = measurements.partition_rates.get(name) if measurements is not None else None
         if measurements is not None and rates is not None and len(rates) == len(table.partitions):
-            hot = measurements.hot_keys.get(name, {})
+            hot = measurements.hot_keys.get(name, {}) if operator.splittable else {}
             table, note = _balanced(name, table, rates, hot, count, chi)
             reasons += note
         tables[name] = table

@@ -11,7 +11,6 @@ import numpy as np
 from penstock.model import (
     Cluster,
     InstanceGraph,
-    Kind,
     LoadWeights,
     NodeUse,
     Plan,
@@ -115,7 +114,7 @@ def imbalances(request: Request) -> Mapping[str, float]:
     found: dict[str, float] = {}
     for operator in request.topology.operators:
         loads = instance_loads(request, operator.name)
-        if operator.kind is Kind.STATEFUL and operator.parallelism > 1 and loads is not None:
+        if operator.routed and operator.parallelism > 1 and loads is not None:
             found[operator.name] = lit(loads)
     return found
 

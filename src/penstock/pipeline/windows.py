@@ -1,0 +1,137 @@
+"""Windows over event time: which of them hold a row, and when the last has closed."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.model import InvalidValue
+from penstock.model.arrays import IntArray
+
+#: Microseconds of the units of a length, and of a timestamp's.
+_UNITS_US = {
+    "us": 1,
+    "ms": 1000,
+    "s": 10**6,
+    "min": 60 * 10**6,
+    "h": 3600 * 10**6,
+    "d": 86400 * 10**6,
+}
+_PER_UNIT = {"s": 10**6, "ms": 1000, "us": 1}
+
+
+def microseconds(value: float | str, parameter: str, owner: str) -> int:
+    """Read a length of time: seconds, or a number and a unit.
+
+    Examples
+    --------
+    >>> microseconds(1.5, "size", "a window"), microseconds("10 min", "size", "a window")
+    (1500000, 600000000)
+    """
+    allowed = "seconds, or a number with one of " + ", ".join(_UNITS_US)
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", value)
+        if match is None or match[2] not in _UNITS_US:
+            raise InvalidValue(parameter, owner, allowed, value)
+        return round(float(match[1]) * _UNITS_US[match[2]])
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+        raise InvalidValue(parameter, owner, allowed, value)
+    return round(value * 10**6)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Windows of one length that begin at regular times, counted from 1970.
+
+    Parameters
+    ----------
+    column : str
+        Event time of a row: a timestamp, or int64 microseconds.
+    size_us, slide_us : int
+        Length of a window, and time from the start of one to the start of the next.
+    """
+
+    column: str
+    size_us: int
+    slide_us: int
+
+    def __post_init__(self) -> None:
+        if self.size_us < 1:
+            raise InvalidValue("size", "a window", "a positive time", f"{self.size_us} us")
+        if not 1 <= self.slide_us <= self.size_us:
+            allowed = f"positive and at most the size of {self.size_us} us"
+            raise InvalidValue("slide", "a window", allowed, f"{self.slide_us} us")
+
+    def spread(self, times_us: IntArray) -> tuple[IntArray, IntArray]:
+        """Rows and starts of all windows that hold them.
+
+        Examples
+        --------
+        >>> rows, starts = Window("t", size_us=10, slide_us=5).spread(np.array([3, 12]))
+        >>> list(zip(rows.tolist(), starts.tolist()))
+        [(0, 0), (1, 10), (0, -5), (1, 5)]
+        """
+        latest = times_us // self.slide_us * self.slide_us
+        copies = -(-self.size_us // self.slide_us)
+        starts = latest[None, :] - self.slide_us * np.arange(copies)[:, None]
+        held = starts + self.size_us > times_us[None, :]
+        return np.nonzero(held)[1], starts[held]
+
+    def earliest(self, times_us: IntArray) -> IntArray:
+        """Start of the first window that holds each time."""
+        return -((self.size_us - 1 - times_us) // self.slide_us) * self.slide_us
+
+    @property
+    def pane_us(self) -> int:
+        """Longest time that no window cuts in two."""
+        return math.gcd(self.size_us, self.slide_us)
+
+    def closed(self, watermark_us: int) -> int:
+        """Count, from 1970, the windows that have closed."""
+        return (watermark_us - self.size_us) // self.slide_us
+
+
+def tumbling(column: str, size: float | str) -> Window:
+    """Windows that follow each other: every row is in one.
+
+    Parameters
+    ----------
+    column : str
+        Event time: a timestamp, or int64 microseconds.
+    size : float or str
+        Seconds, or a number with a unit such as ``"10 s"`` or ``"5 min"``.
+    """
+    length = microseconds(size, "size", "a window")
+    return Window(column, length, length)
+
+
+def sliding(column: str, size: float | str, slide: float | str) -> Window:
+    """Windows that begin every `slide` and overlap: a row is in about ``size / slide`` of them."""
+    return Window(
+        column, microseconds(size, "size", "a window"), microseconds(slide, "slide", "a window")
+    )
+
+
+def event_times(column: Any) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """Return times in microseconds, and which are missing."""
+    kind = column.type
+    if not (pa.types.is_timestamp(kind) or kind == pa.int64()):
+        allowed = "a column of timestamps or of int64 microseconds"
+        raise InvalidValue("column", "a window", allowed, str(kind))
+    missing = np.asarray(column.is_null())
+    numbers = np.asarray(column.cast(pa.int64()).fill_null(0), dtype=np.int64)
+    if pa.types.is_timestamp(kind):
+        numbers = numbers // 1000 if kind.unit == "ns" else numbers * _PER_UNIT[kind.unit]
+    return numbers, missing
+
+
+def as_times(times_us: IntArray, kind: pa.DataType) -> pa.Array:
+    """Return microseconds as timestamps, if the event times are timestamps."""
+    made = pa.array(times_us, pa.int64())
+    return made.cast(pa.timestamp("us", kind.tz)) if pa.types.is_timestamp(kind) else made

@@ -1,0 +1,254 @@
+"""Reducers against plain Python, however the stream is cut, and what keyed functions may return."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.model import InvalidValue
+from penstock.pipeline import (
+    Memory,
+    Pipeline,
+    Rows,
+    count,
+    first,
+    largest,
+    last,
+    mean,
+    merging,
+    smallest,
+    top,
+    total,
+)
+from penstock.pipeline.execute import StepFailed
+from penstock.pipeline.local import run_locally
+from penstock.pipeline.outcome import outcome
+from penstock.pipeline.reduce import Reduce, Stateful, Worked
+
+ALL = {
+    "n": count(),
+    "again": count(),
+    "sum": total("v"),
+    "low": smallest("v"),
+    "high": largest("v"),
+    "mean": mean("v"),
+    "last": last("v"),
+    "first": first("v"),
+    "latest": last("v", "o"),
+    "earliest": first("v", "o"),
+    "best": top(2, "v", keep={"o": pa.int64()}),
+}
+
+Row = tuple[str, int | None, int | None]
+rows = st.lists(
+    st.tuples(
+        st.sampled_from("abc"),
+        st.none() | st.integers(-5, 5),
+        st.none() | st.integers(0, 4),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def table(tuples: list[Row]) -> pa.Table:
+    k, v, o = zip(*tuples, strict=True)
+    return pa.table({"k": k, "v": pa.array(v, pa.int64()), "o": pa.array(o, pa.int64())})
+
+
+def plain(tuples: list[Row]) -> dict[str, dict[str, Any]]:
+    found = {}
+    for key in {k for k, _, _ in tuples}:
+        values = [v for k, v, _ in tuples if k == key and v is not None]
+        pairs = [(o, v) for k, v, o in tuples if k == key and v is not None and o is not None]
+        size = sum(k == key for k, _, _ in tuples)
+        # Nulls come last among equal values, as in a sort.
+        ranked = sorted(
+            ((v, o) for k, v, o in tuples if k == key and v is not None),
+            key=lambda row: (-row[0], row[1] is None, row[1] or 0),
+        )
+        found[key] = {
+            "k": key,
+            "n": size,
+            "again": size,
+            "sum": sum(values) if values else None,
+            "low": min(values, default=None),
+            "high": max(values, default=None),
+            "mean": sum(values) / len(values) if values else None,
+            "last": values[-1] if values else None,
+            "first": values[0] if values else None,
+            "latest": max(pairs)[1] if pairs else None,
+            "earliest": min(pairs)[1] if pairs else None,
+            "best": [{"v": v, "o": o} for v, o in ranked[:2]],
+        }
+    return found
+
+
+def results(pipeline: Pipeline, cuts: list[int] | None = None, **options: Any) -> dict[str, Any]:
+    run_locally(pipeline, cuts or [], **options)
+    sink = pipeline["out"].sink
+    assert isinstance(sink, Memory)
+    return {row["k"]: row for row in sink.latest("k").to_pylist()}
+
+
+@settings(max_examples=60)
+@given(rows, st.lists(st.integers(1, 39), max_size=4), st.integers(1, 3), st.integers(1, 3))
+def test_reducers_give_what_plain_python_gives(
+    tuples: list[Row], cuts: list[int], senders: int, receivers: int
+) -> None:
+    pipeline = (
+        Pipeline("p")
+        .source("rows", Rows(table(tuples)), parallelism=senders)
+        .keyed("all", by="k", reduce=ALL, parallelism=receivers)
+        .sink("out", Memory())
+    )
+    assert results(pipeline, cuts) == plain(tuples)
+
+
+@given(rows, st.lists(st.integers(1, 39), max_size=5), st.randoms(use_true_random=False))
+def test_parts_merge_in_any_grouping(tuples: list[Row], cuts: list[int], random: Any) -> None:
+    columns = {name: made for name, made in ALL.items() if not made.ordered}
+    reduce = Reduce(("k",), tuple(columns.items()))
+    whole = table(tuples)
+    bounds = [0, *sorted({c for c in cuts if c < len(tuples)}), len(tuples)]
+    parts = [
+        reduce.partial(whole.slice(a, b - a).combine_chunks().to_batches()[0])
+        for a, b in itertools.pairwise(bounds)
+    ]
+    while len(parts) > 1:
+        random.shuffle(parts)
+        parts = [reduce.merged(pa.concat_tables(parts[:2])), *parts[2:]]
+    wanted = plain(tuples)
+    for row in reduce.finished(parts[0]).to_pylist():
+        assert row == {name: wanted[row["k"]][name] for name in ("k", *columns)}
+
+
+def test_floats_and_strings_need_their_type() -> None:
+    data = pa.table({"k": ["a", "a"], "x": [1.5, 0.5], "s": ["p", "q"]})
+    reduce = {
+        "m": mean("x", pa.float64()),
+        "s": last("s", "x", type=pa.string(), order_type=pa.float64()),
+        "t": top(1, "x", type=pa.float64(), keep={"s": pa.string()}),
+    }
+    source = Pipeline("p").source("rows", Rows(data))
+    found = results(source.keyed("all", by="k", reduce=reduce).sink("out", Memory()))
+    assert found["a"] == {"k": "a", "m": 1.0, "s": "p", "t": [{"x": 1.5, "s": "p"}]}
+    wrong = source.keyed("all", by="k", reduce={"x": total("x")}).sink("out", Memory())
+    with pytest.raises(StepFailed, match="truncated"):
+        run_locally(wrong)
+
+
+def spans(make_wrong: bool = False) -> Any:
+    def make(batch: pa.RecordBatch) -> pa.Table:
+        made = pa.table({"k": batch["k"], "low": batch["v"], "high": batch["v"]})
+        return made.drop_columns("high") if make_wrong else made
+
+    def merge(parts: pa.Table) -> pa.Table:
+        merged = parts.group_by("k").aggregate([("low", "min"), ("high", "max")])
+        return merged.rename_columns(["k", "low", "high"])
+
+    def finish(rows: pa.Table) -> pa.Table:
+        return pa.table({"k": rows["k"], "span": pc.subtract(rows["high"], rows["low"])})
+
+    schema = pa.schema([("low", pa.int64()), ("high", pa.int64())])
+    return merging(make, merge, schema, finish=finish)
+
+
+def test_a_merge_of_the_users_own() -> None:
+    data = pa.table({"k": list("abab"), "v": [1, 5, 4, 5]})
+    source = Pipeline("p").source("rows", Rows(data))
+    found = results(source.keyed("s", by="k", reduce=spans()).sink("out", Memory()), [1, 3])
+    assert {k: row["span"] for k, row in found.items()} == {"a": 3, "b": 0}
+    with pytest.raises(StepFailed, match="parameter make of a keyed step must be one that returns"):
+        results(source.keyed("s", by="k", reduce=spans(True)).sink("out", Memory()))
+    doubled = merging(
+        lambda b: pa.Table.from_batches([b]), lambda t: t, pa.schema([("v", "int64")])
+    )
+    with pytest.raises(StepFailed, match="each key once"):
+        results(source.keyed("s", by="k", reduce=doubled).sink("out", Memory()))
+
+
+def test_work_is_done_where_tuples_arrive() -> None:
+    sizes: list[int] = []
+
+    def work(batch: pa.RecordBatch) -> pa.RecordBatch:
+        sizes.append(batch.num_rows)
+        return batch.filter(pc.field("v") > 1)
+
+    data = pa.table({"k": ["a"] * 6, "v": [1, 1, 2, 3, 1, 1]})
+    pipeline = (
+        Pipeline("p")
+        .source("rows", Rows(data), parallelism=1)
+        .keyed("n", by="k", reduce={"n": count()}, work=work, parallelism=1)
+        .sink("out", Memory())
+    )
+    assert results(pipeline, [4])["a"]["n"] == 2
+    assert sizes == [4, 2]
+
+
+def test_work_must_leave_the_key() -> None:
+    reduce = Reduce(("k",), (("n", count()),))
+    worked = Worked(reduce, lambda batch: pa.record_batch({"k": ["z"]}))
+    empty = pa.table({"k": pa.array([], pa.string()), "n": pa.array([], pa.int64())})
+    with pytest.raises(InvalidValue, match=r"leaves the key as it is, got .*z"):
+        worked.update(pa.table({"k": ["a"]}), empty)
+
+
+KEYED = Stateful(("k",), pa.schema([("n", pa.int64())]), lambda rows, state: None)
+ONE = pa.table({"k": ["a"], "n": pa.array([1], pa.int32())})
+
+
+def test_what_an_update_may_return() -> None:
+    emit, changed, removed = outcome(KEYED, (None, ONE))
+    assert (emit, removed) == (None, None)
+    assert changed is not None
+    assert changed.schema.field("n").type == pa.int64()
+    assert outcome(KEYED, (ONE, None, pa.table({"k": ["b"], "more": [1]}))).removed == pa.table(
+        {"k": ["b"]}
+    )
+    assert outcome(KEYED, (None, ONE.slice(0, 0), None)) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        (None, r"returns \(emit, changed\).*NoneType"),
+        ((ONE,), "a tuple of 1"),
+        ((5, ONE), "parameter emit of a keyed step must be a table"),
+        ((None, pa.table({"k": ["a"]})), r"parameter changed .* columns \['k', 'n'\]"),
+        ((None, pa.table({"k": ["a"], "n": [1], "m": [1]})), "parameter changed"),
+        ((None, None, pa.table({"n": [1]})), "parameter removed"),
+        ((None, ONE, pa.table({"k": ["b", "a"]})), "keys that are not changed, got {'k': 'a'}"),
+    ],
+)
+def test_what_an_update_may_not_return(returned: Any, told: str) -> None:
+    with pytest.raises(InvalidValue, match=told):
+        outcome(KEYED, returned)
+
+
+def test_what_a_reduce_refuses() -> None:
+    source = Pipeline("p").source("rows", Rows(ONE))
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"reduce": {}}, "at least one column"),
+        ({"reduce": {"k": count()}}, "unlike the key"),
+        ({"reduce": {"n": "sum"}}, "made of aggregates"),
+        ({"reduce": {"m": mean("n"), "m__sum": total("n")}}, "different columns"),
+        ({"reduce": 5}, "a mapping of columns"),
+        ({"update": outcome}, "a schema"),
+        ({"update": outcome, "state": KEYED.state, "work": outcome}, "only reduce has it"),
+        ({"reduce": {"n": count()}, "merge_parallelism": 2}, "left out without split"),
+        ({"reduce": {"n": count()}, "grouping": "partial-key"}, "keeps a key in one place"),
+    ]
+    for options, told in cases:
+        with pytest.raises(InvalidValue, match=told):
+            source.keyed("s", by="k", **options)
+    with pytest.raises(InvalidValue, match="at least 1"):
+        top(0, "v")
+    with pytest.raises(InvalidValue, match="other columns"):
+        top(1, "v", keep={"v": pa.int64()})
