@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from penstock.model import Cluster, Grouping, InvalidValue, Plan
 from penstock.pipeline import Link, Memory, Pipeline, Rows, count, json_lines, parquet, total
 from penstock.pipeline.driver import Driver
-from penstock.pipeline.execute import _CACHE, StepFailed
+from penstock.pipeline.execute import StepFailed
 from penstock.pipeline.feed import Feed
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.local import LocalBackend, run_locally, run_to_end
 from penstock.pipeline.wave import Wave
+from penstock.state.home import forget_all
 from penstock.strategies import Request, strategies
 
 DATA = pa.table({"k": [f"w{i % 7}" for i in range(100)], "v": list(range(100))})
@@ -61,16 +62,21 @@ class Crash(Exception):
     """Stands for a driver that dies."""
 
 
-class Crashing:
+def backend_in(root: Path) -> LocalBackend:
+    return LocalBackend(root / "nodes", Cluster.of(2).names)
+
+
+class Crashing(LocalBackend):
     """A backend that dies before or after it has run a batch."""
 
-    def __init__(self, at: int, after: bool) -> None:
+    def __init__(self, root: Path, at: int, after: bool) -> None:
+        super().__init__(root / "nodes", Cluster.of(2).names)
         self.at, self.after = at, after
 
     def run(self, layout: Layout, wave: Wave) -> Iterable[bytes]:
         if wave.batch_id == self.at and not self.after:
             raise Crash
-        frames = list(LocalBackend().run(layout, wave))
+        frames = list(super().run(layout, wave))
         if wave.batch_id == self.at:
             raise Crash
         return frames
@@ -85,12 +91,12 @@ def test_a_killed_driver_goes_on_where_it_was(
     sink = Memory()
     layout = Layout.of(counting(sink))
     plan, cuts = plan_for(layout), [20, 40, 60, 80]
-    driver = Driver(layout, Crashing(at, after), tmp_path, plan)
+    driver = Driver(layout, Crashing(tmp_path, at, after), tmp_path, plan)
     with pytest.raises(Crash):
         run_to_end(driver, cuts)
     if not remembered:
-        _CACHE.clear()
-    again = Driver(layout, LocalBackend(), tmp_path, plan)
+        forget_all()
+    again = Driver(layout, backend_in(tmp_path), tmp_path, plan)
     assert again.next_batch == at
     run_to_end(again, cuts)
     assert totals(sink) == SUMS
@@ -103,7 +109,7 @@ def test_a_crash_between_sink_and_journal_repeats_the_batch(
     out = tmp_path / "out"
     layout = Layout.of(counting(parquet(out)))
     plan = plan_for(layout)
-    driver = Driver(layout, LocalBackend(), tmp_path, plan)
+    driver = Driver(layout, backend_in(tmp_path), tmp_path, plan)
     commit = type(driver.journal).commit
     calls = []
 
@@ -116,7 +122,7 @@ def test_a_crash_between_sink_and_journal_repeats_the_batch(
     monkeypatch.setattr(type(driver.journal), "commit", dies)
     with pytest.raises(Crash):
         run_to_end(driver, [30, 60])
-    run_to_end(Driver(layout, LocalBackend(), tmp_path, plan), [30, 60])
+    run_to_end(Driver(layout, backend_in(tmp_path), tmp_path, plan), [30, 60])
     import pyarrow.dataset as ds
 
     rows = ds.dataset(out, partitioning="hive").to_table().to_pylist()
@@ -132,19 +138,19 @@ def test_a_crash_between_sink_and_journal_repeats_the_batch(
 def test_parallelism_changes_while_it_runs(tmp_path: Path, remembered: bool) -> None:
     sink = Memory()
     layout = Layout.of(counting(sink, parallelism=4))
-    driver = Driver(layout, LocalBackend(), tmp_path, plan_for(layout, sum=4))
+    driver = Driver(layout, backend_in(tmp_path), tmp_path, plan_for(layout, sum=4))
     position = 0
     for step, instances in enumerate((4, 4, 7, 7, 3, 3, 5)):
         following = plan_for(layout, sum=instances)
-        driver.replace_plan(following)
+        driver.adopt(following)
         if not remembered:
-            _CACHE.clear()
+            forget_all()
         driver.run_batch({"rows": ((position, position + 10 + step),)})
         position += 10 + step
     driver.run_batch({"rows": ((position, 100),)})
     assert totals(sink) == SUMS
-    again = Driver(layout, LocalBackend(), tmp_path, plan_for(layout, sum=5))
-    assert again.epochs["sum"][-1].instances == 5
+    again = Driver(layout, backend_in(tmp_path), tmp_path, plan_for(layout, sum=5))
+    assert len(again.held["sum"].instances) == 5
 
 
 def test_split_keys_are_refused_while_nothing_merges_them(tmp_path: Path) -> None:
@@ -152,7 +158,7 @@ def test_split_keys_are_refused_while_nothing_merges_them(tmp_path: Path) -> Non
     plan = plan_for(layout)
     table = replace(plan.routing["sum"], split={1: (0, 1)})
     with pytest.raises(InvalidValue, match="without split keys"):
-        Driver(layout, LocalBackend(), tmp_path, replace(plan, routing={"sum": table}))
+        Driver(layout, backend_in(tmp_path), tmp_path, replace(plan, routing={"sum": table}))
 
 
 def test_files_hold_every_batch_once(tmp_path: Path) -> None:
@@ -343,11 +349,11 @@ def test_a_failed_batch_leaves_nothing_and_can_be_repeated(tmp_path: Path) -> No
     )
     layout = Layout.of(pipeline)
     plan = plan_for(layout)
-    driver = Driver(layout, LocalBackend(), tmp_path, plan)
+    driver = Driver(layout, backend_in(tmp_path), tmp_path, plan)
     with pytest.raises(StepFailed):
         run_to_end(driver, [50])
     assert sorted(sink.batches) == [0]
-    run_to_end(Driver(layout, LocalBackend(), tmp_path, plan), [50])
+    run_to_end(Driver(layout, backend_in(tmp_path), tmp_path, plan), [50])
     assert totals(sink) == SUMS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model import RoutingTable
 from penstock.state import keyed as module
-from penstock.state.keyed import KeyCollision, KeyedTable
-from penstock.state.log import Epoch, StateLog, StateLost
-from penstock.strategies.route.two_tier import TwoTier
+from penstock.state.home import Home, Keeping, forget_all
+from penstock.state.keyed import KeyCollision, KeyedTable, changes, removal
+from penstock.state.runs import FAN, StateLost
 
 rows = st.lists(st.tuples(st.integers(0, 30), st.integers(-9, 9)), max_size=12)
 
@@ -51,6 +51,7 @@ def test_the_overlay_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     state = KeyedTable(("k",))
     for start in range(0, 60, 4):
         state = state.put(table([(k, k) for k in range(start, start + 4)]))
+        state = state.compact() if state.ripe else state
     assert state.base.size > 0
     assert content(state) == {k: k for k in range(60)}
 
@@ -62,69 +63,92 @@ def test_a_collision_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
         state.get(table([(2, 0)]))
 
 
-def saved(log: StateLog, epoch: Epoch, versions: range) -> KeyedTable:
+def saved(root: Path, versions: range, **options: Any) -> Home:
+    home = Home(Keeping("checkpoint", str(root), **options), root, "t")
+    forget_all()
     state = KeyedTable(("k",))
     for version in versions:
         changed = table([(version, version), (0, version)])
         state = state.put(changed)
-        log.save("op", epoch, 0, version, changed, state)
-    return state
+        state = home.save("op", 0, version - 1, version, changed, state).state
+    forget_all()
+    return home
 
 
-@pytest.mark.parametrize("version", [0, 1, 19, 20, 21, 44])
-def test_every_kept_version_loads(tmp_path: Path, version: int) -> None:
-    log, epoch = StateLog(str(tmp_path)), Epoch(0, 1, -1)
-    saved(log, epoch, range(version + 1))
-    loaded = log.load("op", ("k",), (epoch,), 0, version)
-    assert content(loaded) == {k: (version if k == 0 else k) for k in range(version + 1)}
+@pytest.mark.parametrize("version", [0, 1, 7, 8, 21, 64, 70, 150])
+def test_every_committed_version_loads(tmp_path: Path, version: int) -> None:
+    home = saved(tmp_path, range(version + 1))
+    expected = {k: (version if k == 0 else k) for k in range(version + 1)}
+    assert content(home.load("op", 0, ("k",), version)) == expected
+    if version:
+        # The one before it, for a batch that has to be run again.
+        before = {k: (version - 1 if k == 0 else k) for k in range(version)}
+        assert content(home.load("op", 0, ("k",), version - 1)) == before
 
 
-def test_old_files_go(tmp_path: Path) -> None:
-    log, epoch = StateLog(str(tmp_path)), Epoch(0, 1, -1)
-    saved(log, epoch, range(200))
-    assert len(list(tmp_path.rglob("*.arrow"))) <= 2 * module_snapshot_every() + 1
+def test_old_files_go_and_chains_stay_short(tmp_path: Path) -> None:
+    saved(tmp_path, range(600))
+    assert len(list(tmp_path.rglob("*.arrow"))) <= 4 * FAN
 
 
-def module_snapshot_every() -> int:
-    from penstock.state.log import SNAPSHOT_EVERY
-
-    return SNAPSHOT_EVERY
+def test_state_beyond_its_memory_is_mapped(tmp_path: Path) -> None:
+    home = Home(Keeping("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
+    forget_all()
+    rng = np.random.default_rng(0)
+    state, expected = KeyedTable(("k",)), {}
+    for version in range(12):
+        keys = rng.integers(0, 200_000, 30_000)
+        changed = pa.table({"k": keys, "v": np.full(len(keys), version)})
+        if version % 3 == 2:
+            gone = changed.slice(0, 1000).select(["k"])
+            removed = set(gone.column("k").to_pylist())
+            changed = changes([changed, removal(gone, ("k",))])
+        else:
+            removed = set()
+        state = home.save("op", 0, version - 1, version, changed, state.put(changed)).state
+        expected.update(dict.fromkeys(keys.tolist(), version))
+        for key in removed:
+            expected.pop(key, None)
+    assert state.base.rows.column(0).num_chunks > 1, "it was to be mapped, in chunks"
+    assert state.size == len(expected)
+    assert content(state) == expected
+    asked = pa.table({"k": list(range(0, 200_000, 7))})
+    found = state.get(asked)
+    assert found is not None
+    assert dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True)) == {
+        k: v for k, v in expected.items() if k % 7 == 0
+    }
+    forget_all()
+    assert content(home.load("op", 0, ("k",), 11)) == expected
 
 
 def test_a_missing_version_is_never_an_empty_start(tmp_path: Path) -> None:
-    log, epoch = StateLog(str(tmp_path)), Epoch(0, 1, -1)
-    saved(log, epoch, range(5))
-    next(tmp_path.rglob("delta-3.arrow")).unlink()
-    with pytest.raises(StateLost, match="version 3 is missing"):
-        log.load("op", ("k",), (epoch,), 0, 4)
-    for file in tmp_path.rglob("snapshot-*.arrow"):
+    home = saved(tmp_path, range(5))
+    next(tmp_path.rglob("run-3-3.arrow")).unlink()
+    with pytest.raises(StateLost, match="no run that ends at version 3"):
+        home.load("op", 0, ("k",), 4)
+    for file in tmp_path.rglob("*.arrow"):
         file.write_bytes(b"not arrow")
     with pytest.raises(StateLost, match="cannot be read"):
-        log.load("op", ("k",), (epoch,), 0, 2)
-    for file in tmp_path.rglob("*.arrow"):
-        file.unlink()
-    with pytest.raises(StateLost, match="no snapshot"):
-        log.load("op", ("k",), (epoch,), 0, 2)
+        home.load("op", 0, ("k",), 2)
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (4, 7), (7, 3)])
-def test_a_new_epoch_deals_every_key_once(tmp_path: Path, before: int, after: int) -> None:
-    from penstock.state.keyed import key_hashes
-    from penstock.state.log import homes
-    from penstock.strategies.route.two_tier import resize
-
-    first = TwoTier(8).table(before)
-    second: RoutingTable = resize(first, after)
-    old, new = Epoch(0, before, -1, first), Epoch(1, after, 0, second)
-    log = StateLog(str(tmp_path))
-    whole = table([(k, k * k) for k in range(500)])
-    home = homes(key_hashes(whole, ("k",)), old)
-    for instance in range(before):
-        part = whole.filter(pa.array(home == instance))
-        log.save("op", old, instance, 0, part, KeyedTable(("k",)).put(part))
-    parts = [log.load("op", ("k",), (old, new), instance, 0) for instance in range(after)]
-    assert sum(p.size for p in parts) == 500
-    together: dict[int, int] = {}
-    for part_of in parts:
-        together |= content(part_of)
-    assert together == {k: k * k for k in range(500)}
+@given(st.lists(st.tuples(st.sampled_from("pr"), st.sets(st.integers(0, 9))), max_size=20))
+def test_removal_is_what_a_dict_does(steps: list[tuple[str, set[int]]]) -> None:
+    state, expected = KeyedTable(("k",)), {}
+    for turn, (kind, keys) in enumerate(steps):
+        if kind == "p":
+            state = state.put(table([(k, turn) for k in keys]))
+            expected.update(dict.fromkeys(keys, turn))
+        else:
+            state = state.remove(table([(k, 0) for k in keys]))
+            for key in keys:
+                expected.pop(key, None)
+        if turn % 5 == 4:
+            state = state.compact()
+        assert state.size == len(expected)
+        assert content(state) == expected
+        found = state.get(table([(k, 0) for k in range(10)]))
+        assert {r["k"]: r["v"] for r in ([] if found is None else found.to_pylist())} == expected
+        batches = list(state.batches())
+        assert sum(batch.num_rows for batch in batches) == len(expected)

@@ -228,7 +228,7 @@ def test_a_plan_can_be_asked_for_and_replaced_while_it_runs(
     assert events.count("plan") >= 2
     journal = sorted((tmp_path / "journal" / "commits").glob("*.json"))
     last = json.loads(journal[-1].read_text())
-    assert last["epochs"]["sum"][-1]["instances"] == 5
+    assert len(last["state"]["sum"]["versions"]) == 5
 
 
 def test_a_batch_writer_of_sparks_is_a_sink(spark: SparkSession, tmp_path: Path) -> None:

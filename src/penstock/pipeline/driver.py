@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
-import dataclasses
+import time
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.model import InvalidValue, Kind, Plan, RoutingTable
+from penstock.model import InvalidValue, Plan
+from penstock.pipeline.carry import Deal, Keep, Parcel, Party, Receive, Send, Settle, Stage
 from penstock.pipeline.execute import StepFailed
 from penstock.pipeline.frames import ERROR, SINK, STATS, Frame, decode, decode_json
+from penstock.pipeline.held import Instance, held_by, table_for
 from penstock.pipeline.journal import Journal
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import ON_ERROR, Wave
-from penstock.state.log import Epoch, StateLog
+from penstock.state.home import Keeping
+from penstock.state.runs import Span, StateLost
+from penstock.state.spread import Spread, Tolerance, spread, tolerance, worst
 
 Ranges = Mapping[str, tuple[tuple[int, int], ...]]
 
 
 class Backend(Protocol):
-    """Something that runs all tasks of a wave and returns the frames for the driver."""
+    """Something that runs tasks in places, and returns the frames for the driver."""
 
     def run(self, layout: Layout, wave: Wave) -> Iterable[bytes]:
-        """Run the batch; raise if any task could not be run."""
+        """Run a batch; raise if any task could not be run."""
+        ...
+
+    def job(self, name: str, stages: Sequence[Stage]) -> Iterable[bytes]:
+        """Run stages one after the other, each task in its place."""
+        ...
+
+    def place(self, home: str) -> str:
+        """Return what tells the place at a home from all others there ever were; "" is anywhere."""
+        ...
+
+    def keepers(self) -> Mapping[str, str]:
+        """Return, for each node that is there, the home of the process that keeps fragments."""
+        ...
+
+    def alive(self) -> frozenset[str]:
+        """Return the places that are there."""
         ...
 
 
@@ -46,6 +66,7 @@ class InstanceStats:
     cpu_s: float
     wall_s: float
     rss_bytes: int
+    saved: Mapping[str, Any] | None = None
 
     @property
     def rows_out(self) -> int:
@@ -76,6 +97,27 @@ class BatchResult:
         return sum(s.skipped for s in self.stats)
 
 
+@dataclass(frozen=True)
+class Carried:
+    """What a change of plan took.
+
+    Parameters
+    ----------
+    seconds : float
+        Time that the stream stood still.
+    state_bytes : int
+        State that was carried.
+    moved, rebuilt, dealt : int
+        Instances whose state was copied, was put together from fragments, or changed its keys.
+    """
+
+    seconds: float = 0.0
+    state_bytes: int = 0
+    moved: int = 0
+    rebuilt: int = 0
+    dealt: int = 0
+
+
 @dataclass(eq=False)
 class Driver:
     """Runs the batches of one pipeline in order.
@@ -85,11 +127,13 @@ class Driver:
     layout : Layout
     backend : Backend
     root : Path
-        Folder of the journal and of the state; workers must be able to reach it.
+        Folder of the journal.
     plan : Plan
-        The plan of the next batch; `replace_plan` changes it.
+        The plan of the next batch; `adopt` changes it.
     on_error : str
         ``stop`` or ``skip``.
+    keeping : Keeping, optional
+        How state is kept; by default in a shared folder under `root`.
     """
 
     layout: Layout
@@ -97,91 +141,109 @@ class Driver:
     root: Path
     plan: Plan
     on_error: str = "stop"
-    epochs: dict[str, tuple[Epoch, ...]] = field(default_factory=dict)
-    version: int = -1
+    keeping: Keeping | None = None
+    retiring: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if self.on_error not in ON_ERROR:
             raise InvalidValue("on_error", "a run", "one of " + ", ".join(ON_ERROR), self.on_error)
+        keeping = self.keeping or Keeping()
+        if keeping.in_checkpoint and not keeping.shared:
+            keeping = replace(keeping, shared=str(self.root / "state"))
+        self._keeping = keeping
         self.journal = Journal(self.root / "journal")
         self.token = uuid.uuid4().hex
-        self.version = self.journal.last_commit()
-        done = self.journal.committed(self.version)
-        if done is not None:
-            self.epochs = {
-                vertex: tuple(_epoch(e) for e in epochs)
-                for vertex, epochs in done["epochs"].items()
-            }
+        self.number = self.journal.last_number()
+        done = self.journal.committed(self.journal.last_commit()) or {}
+        self.batch = int(done.get("batch", -1))
+        self.held = held_by(self.layout, done.get("state", {}))
+        saved = any(not held.empty for held in self.held.values())
+        if saved and not keeping.in_checkpoint:
+            raise StateLost(
+                f"{self.root} is of a run whose state was kept by its executors alone, and they "
+                "are gone; start anew in another folder, or keep state in a checkpoint, too"
+            )
         for step in self.layout.sinks():
             assert step.sink is not None
-            step.sink.recover(self.version)
-        self.replace_plan(self.plan)
+            step.sink.recover(self.batch)
+        self.adopt(self.plan)
 
-    def replace_plan(self, plan: Plan) -> None:
-        """Use another plan from the next batch on.
-
-        An operator with state whose instances or routing change begins a new epoch.
-        """
-        names = {vertex.name for vertex in self.layout.vertices}
-        if set(plan.parallelism) != names:
-            raise InvalidValue("plan", "a run", f"for {sorted(names)}", sorted(plan.parallelism))
-        for vertex in self.layout.vertices:
-            if vertex.kind is not Kind.STATEFUL:
-                continue
-            count, table = plan.parallelism[vertex.name], plan.routing.get(vertex.name)
-            if table is not None and table.split:
-                raise InvalidValue(
-                    "routing",
-                    f"operator {vertex.name!r}",
-                    "without split keys, whose parts nothing merges yet",
-                    dict(table.split),
-                )
-            known = self.epochs.get(vertex.name)
-            if known is None:
-                self.epochs[vertex.name] = (Epoch(0, count, -1, table),)
-                continue
-            now = known[-1]
-            if (now.instances, now.table) == (count, table):
-                continue
-            if now.since == self.version:
-                # Nothing was saved in that epoch yet: it is changed in place.
-                following = dataclasses.replace(now, instances=count, table=table)
-                self.epochs[vertex.name] = (*known[:-1], following)
-            else:
-                following = Epoch(now.number + 1, count, self.version, table)
-                self.epochs[vertex.name] = (now, following)
-        self.plan = plan
+    # ---- what comes next
 
     @property
     def next_batch(self) -> int:
         """Number of the next batch."""
-        return self.version + 1
+        return self.batch + 1
 
     def pending(self) -> Ranges | None:
         """Ranges of a batch that was begun and not committed; it must be run first."""
-        entry = self.journal.begun(self.next_batch)
-        if entry is None:
-            return None
-        return {name: tuple((a, b) for a, b in cuts) for name, cuts in entry["ranges"].items()}
+        for number in range(self.number, self.journal.last_commit(), -1):
+            entry = self.journal.begun(number)
+            if entry is not None and "ranges" in entry:
+                return {n: tuple((a, b) for a, b in cuts) for n, cuts in entry["ranges"].items()}
+        return None
 
     def position(self) -> dict[str, int]:
         """Position that every source has reached in committed batches."""
-        done = self.journal.committed(self.version)
+        done = self.journal.committed(self.journal.last_commit())
         return {} if done is None else {k: int(v) for k, v in done["positions"].items()}
 
-    def wave(self, ranges: Ranges) -> Wave:
+    def survives(self) -> Tolerance | None:
+        """Say what losses of nodes the state survives now; None without any by peers."""
+        if not self._keeping.by_peers:
+            return None
+        homes = self._keeper_homes()
+        found = [
+            tolerance(
+                self._own_keeper(name, index, homes),
+                [instance.blocks[run] for run in instance.chain()],
+                homes,
+                asked=self._keeping.check + 1,
+            )
+            for name, held in self.held.items()
+            for index, instance in enumerate(held.instances)
+            if instance.version >= 0
+        ]
+        return worst(found) if found else None
+
+    # ---- batches
+
+    def wave(self, ranges: Ranges, number: int) -> Wave:
         """Describe the next batch to its tasks."""
+        keeping = self._keeping_now()
         homes = {name: tuple(map(str, spots)) for name, spots in self.plan.placement.items()}
+        keepers: dict[str, str] = {}
+        spreads: dict[str, tuple[Spread, ...]] = {}
+        whole: set[tuple[str, int]] = set()
+        if keeping.by_peers and self.held:
+            keepers = self._keeper_homes()
+            for name, held in self.held.items():
+                instances = held.instances[: self.plan.parallelism[name]]
+                wanted = [self._spread(name, i, keepers) for i in range(len(instances))]
+                spreads[name] = tuple(
+                    replace(one, keepers=tuple(keepers[place] for place in one.keepers))
+                    for one in wanted
+                )
+                whole |= {
+                    (name, i)
+                    for i, instance in enumerate(instances)
+                    if instance.version >= 0 and self._thin(name, i, wanted[i], keepers)
+                }
         return Wave(
             batch_id=self.next_batch,
-            version=self.version,
+            version=number,
             layers=self.layout.layers,
             parallelism=dict(self.plan.parallelism),
             routing=dict(self.plan.routing),
-            epochs=dict(self.epochs),
             ranges=dict(ranges),
             homes=homes,
-            state_root=str(self.root / "state"),
+            keeping=keeping,
+            bases={n: tuple(i.version for i in h.instances) for n, h in self.held.items()},
+            floors={n: tuple(i.floor for i in h.instances) for n, h in self.held.items()},
+            backed={n: tuple(i.backed for i in h.instances) for n, h in self.held.items()},
+            keepers=tuple(keepers.values()),
+            spreads=spreads,
+            whole=frozenset(whole),
             on_error=self.on_error,
             token=self.token,
         )
@@ -201,28 +263,280 @@ class Driver:
         StepFailed
             When a function failed and `on_error` is ``stop``. Nothing of the batch remains.
         """
-        wave = self.wave(ranges)
-        entry = {"ranges": {name: [list(cut) for cut in cuts] for name, cuts in ranges.items()}}
-        self.journal.begin(wave.batch_id, entry)
+        cuts = {name: [list(cut) for cut in cuts] for name, cuts in ranges.items()}
+        number = self._begin({"ranges": cuts})
+        wave = self.wave(ranges, number)
         frames = [Frame.unpack(bytes(data)) for data in self.backend.run(self.layout, wave)]
-        for frame in frames:
-            if frame.kind == ERROR:
-                raise StepFailed(**decode_json(frame.body))
+        _raise_error(frames)
         stats = tuple(_stats(decode_json(f.body)) for f in frames if f.kind == STATS)
         written = self._sinks(wave.batch_id, frames, stats)
         positions = self.position()
         positions.update({name: cuts[-1][1] for name, cuts in ranges.items() if cuts})
-        epochs = {v: [dataclasses.asdict(e) for e in known] for v, known in self.epochs.items()}
+        for one in stats:
+            if one.saved is not None:
+                self._note_saved(wave, one.vertex, one.instance, one.saved)
+        state = {name: held.to_dict() for name, held in self.held.items()}
         self.journal.commit(
-            wave.batch_id, {"positions": positions, "epochs": epochs, **(extra or {})}
+            number,
+            {"batch": wave.batch_id, "positions": positions, "state": state, **(extra or {})},
         )
-        self.version = wave.batch_id
-        for vertex, known in self.epochs.items():
-            if len(known) > 1:
-                # The new epoch has a version of its own now: nothing is read from older ones.
-                StateLog(wave.state_root).forget_epochs(vertex, known[-1].number)
-                self.epochs[vertex] = known[-1:]
+        self.batch = wave.batch_id
         return BatchResult(wave.batch_id, wave, ranges, stats, written)
+
+    def _begin(self, entry: dict[str, Any]) -> int:
+        """Take the next number, which no other attempt will have."""
+        self.number += 1
+        self.journal.begin(self.number, entry)
+        return self.number
+
+    # ---- plans
+
+    def adopt(self, plan: Plan) -> Carried:
+        """Use another plan from the next batch on, after carrying the state that it moves.
+
+        Raises
+        ------
+        StateLost
+            When state cannot be carried or put together. The plan before it stays in charge.
+        """
+        started = time.perf_counter()
+        names = {vertex.name for vertex in self.layout.vertices}
+        if set(plan.parallelism) != names:
+            raise InvalidValue("plan", "a run", f"for {sorted(names)}", sorted(plan.parallelism))
+        tables = {name: table_for(name, held, plan) for name, held in self.held.items()}
+        routing = {**plan.routing, **{n: t for n, t in tables.items() if t is not None}}
+        plan = replace(plan, routing=routing)
+        took = Carried()
+        if self._keeping.by_peers and plan.pinned:
+            took = self._carry(plan)
+        changed = {
+            name: table
+            for name, table in tables.items()
+            if table is not None
+            and (table, plan.parallelism[name])
+            != (self.held[name].table, len(self.held[name].instances))
+        }
+        if any(not self.held[name].empty for name in changed):
+            took = self._deal(plan, changed, took)
+        for name, held in self.held.items():
+            held.table = tables[name]
+            count = plan.parallelism[name]
+            held.instances += [Instance() for _ in range(count - len(held.instances))]
+            del held.instances[count:]
+        self.plan = plan
+        return replace(took, seconds=time.perf_counter() - started)
+
+    def _carry(self, plan: Plan) -> Carried:
+        """Bring the state of instances whose home changes to the new one."""
+        alive = self.backend.alive()
+        wanted: list[tuple[str, int, Instance, str]] = []
+        for name, held in self.held.items():
+            spots = plan.placement[name]
+            for index, instance in enumerate(held.instances):
+                if instance.version < 0 or not instance.place:
+                    continue
+                if index >= len(spots) and instance.place in alive:
+                    # It is dealt to the others from where it is.
+                    continue
+                target = self.backend.place(str(spots[min(index, len(spots) - 1)]))
+                if target != instance.place:
+                    wanted.append((name, index, instance, target))
+        if not wanted:
+            return Carried()
+        copies = [w for w in wanted if w[2].place in alive]
+        rebuilt = [w for w in wanted if w[2].place not in alive]
+        size = self._send(copies, {}) + self._rebuild(rebuilt, alive)
+        for _, _, instance, target in wanted:
+            # What could not be put together is in the checkpoint, where the task finds it.
+            instance.place = target
+        return Carried(state_bytes=size, moved=len(copies), rebuilt=len(rebuilt))
+
+    def _rebuild(self, wanted: list[tuple[str, int, Instance, str]], alive: frozenset[str]) -> int:
+        """Put state together from fragments, first from as few as needed, then from all."""
+        size, every = 0, wanted
+        missing: dict[tuple[str, int], str] = {}
+        for everything in (False, True):
+            pieces: dict[tuple[str, int], dict[str, list[tuple[Span, int]]]] = {}
+            for name, index, instance, _ in wanted:
+                chosen: dict[str, list[tuple[Span, int]]] = {}
+                for run in instance.chain():
+                    block = instance.blocks[run]
+                    there = [(i, k) for i, k in enumerate(block.keepers) if k in alive]
+                    for i, keeper in there if everything else there[: block.r]:
+                        chosen.setdefault(keeper, []).append((run, i))
+                pieces[name, index] = chosen
+            missing.clear()
+            size += self._send(wanted, pieces, missing)
+            wanted = [w for w in wanted if (w[0], w[1]) in missing]
+        if wanted and not self._keeping.in_checkpoint:
+            told = "; ".join(f"{n}[{i}]: {missing[n, i]}" for n, i, _, _ in wanted)
+            raise StateLost(f"state cannot be put together from what peers have: {told}")
+        for _, _, instance, _ in wanted:
+            instance.backed, instance.blocks = -1, {}
+        if not self._keeping.in_checkpoint:
+            for _, _, instance, _ in every:
+                # Less only where backups are not made with every batch.
+                instance.version = instance.backed
+        return size
+
+    def _send(
+        self,
+        wanted: list[tuple[str, int, Instance, str]],
+        pieces: Mapping[tuple[str, int], Mapping[str, list[tuple[Span, int]]]],
+        missing: dict[tuple[str, int], str] | None = None,
+    ) -> int:
+        """Run the job that carries; return the bytes, and note what is missing."""
+        if not wanted:
+            return 0
+        parcels: dict[str, list[Parcel]] = {}
+        for to, (name, index, instance, _) in enumerate(wanted):
+            if (name, index) in pieces:
+                for keeper, chosen in pieces[name, index].items():
+                    parcel = Parcel(name, index, instance.backed, to, tuple(chosen))
+                    parcels.setdefault(keeper, []).append(parcel)
+            else:
+                parcel = Parcel(name, index, instance.version, to)
+                parcels.setdefault(instance.place, []).append(parcel)
+        runs = [
+            (name, index, instance.chain() if (name, index) in pieces else ())
+            for name, index, instance, _ in wanted
+        ]
+        stages = (
+            Stage(tuple(parcels), Send(tuple(tuple(p) for p in parcels.values()))),
+            Stage(tuple(target for *_, target in wanted), Receive(tuple(runs))),
+        )
+        answers = self._answers("carry state", stages if parcels else stages[1:])
+        size = 0
+        for answer in answers:
+            size += int(answer["bytes"])
+            key = (answer["vertex"], answer["instance"])
+            gone = dict(answer["missing"])
+            if not gone and not answer["runs"]:
+                gone = {"all": "nothing of it came"}
+            if gone and missing is None:
+                raise StateLost(f"{key[0]}[{key[1]}] could not be copied: {gone}")
+            if gone and missing is not None:
+                missing[key] = "; ".join(f"versions {run}: {why}" for run, why in gone.items())
+        return size
+
+    def _deal(self, plan: Plan, tables: Mapping[str, Any], took: Carried) -> Carried:
+        """Move router partitions between instances, as a new version of those that change."""
+        number = self._begin({"dealt": sorted(tables)})
+        before = self.plan
+        senders: list[tuple[Party, str]] = []
+        takers: list[tuple[Party, str]] = []
+        for name, table in tables.items():
+            held, count = self.held[name], plan.parallelism[name]
+            if held.empty or held.table is None:
+                continue
+            old, new = held.table.partitions, table.partitions
+            moved = [(a, b) for a, b in zip(old, new, strict=True) if a != b]
+            spots = plan.placement[name]
+            for index in range(max(len(held.instances), count)):
+                known = held.instances[index] if index < len(held.instances) else Instance()
+                party = Party(name, index, known.version, held.by, held.route, table)
+                spot = spots[min(index, len(spots) - 1)]
+                place = known.place or (self.backend.place(str(spot)) if plan.pinned else "")
+                if known.version >= 0 and any(a == index for a, _ in moved):
+                    senders.append((party, place))
+                if index < count and any(index in pair for pair in moved):
+                    takers.append((party, place))
+        if not senders:
+            return took
+        # Instances that are new are spread and saved like the others.
+        self.plan = plan
+        shape = {name: list(held.instances) for name, held in self.held.items()}
+        try:
+            for name in tables:
+                held, count = self.held[name], plan.parallelism[name]
+                held.instances += [Instance() for _ in range(count - len(held.instances))]
+            wave = replace(self.wave({}, number), tidy=False)
+            to = {(p.vertex, p.instance): i for i, (p, _) in enumerate(takers)}
+            stages = [
+                Stage(
+                    tuple(place for _, place in senders),
+                    Deal(wave, tuple(party for party, _ in senders), to),
+                ),
+                Stage(
+                    tuple(place for _, place in takers),
+                    Settle(self.layout.for_workers(), wave, tuple(party for party, _ in takers)),
+                ),
+            ]
+            if wave.keepers:
+                places = tuple(self.backend.place(home) for home in wave.keepers)
+                stages.append(Stage(places, Keep(self.layout.for_workers(), wave)))
+            answers = self._answers("deal partitions anew", stages)
+        except BaseException:
+            self.plan = before
+            for name, instances in shape.items():
+                self.held[name].instances = instances
+            raise
+        where = {(party.vertex, party.instance): place for party, place in takers}
+        for answer in answers:
+            if answer["saved"] is not None:
+                key = (answer["vertex"], answer["instance"])
+                self._note_saved(wave, *key, answer["saved"], where[key])
+        size = sum(int(answer["bytes"]) for answer in answers)
+        return replace(took, state_bytes=took.state_bytes + size, dealt=len(takers))
+
+    def _answers(self, name: str, stages: Sequence[Stage]) -> list[dict[str, Any]]:
+        frames = [Frame.unpack(bytes(data)) for data in self.backend.job(name, stages)]
+        _raise_error(frames)
+        return [decode_json(frame.body) for frame in frames if frame.kind == STATS]
+
+    # ---- where state is kept
+
+    def _keeping_now(self) -> Keeping:
+        """Return how state is kept under the plan: without pins, only a checkpoint is of use."""
+        keeping = self._keeping
+        if keeping.by_peers and not self.plan.pinned:
+            if not keeping.in_checkpoint:
+                raise InvalidValue(
+                    "state", "a run", "checkpoint or both: the plan pins nothing", keeping.mode
+                )
+            keeping = replace(keeping, mode="checkpoint")
+        return keeping
+
+    def _keeper_homes(self) -> dict[str, str]:
+        """Return the homes of those that may keep fragments, by place."""
+        return {
+            self.backend.place(home): home
+            for node, home in self.backend.keepers().items()
+            if node not in self.retiring
+        }
+
+    def _own_keeper(self, name: str, index: int, homes: Mapping[str, str]) -> str:
+        """Return the place that keeps fragments on the node of an instance."""
+        node = self.plan.placement[name][index].node
+        home = self.backend.keepers().get(node, "")
+        return self.backend.place(home) if home else ""
+
+    def _spread(self, name: str, index: int, homes: Mapping[str, str]) -> Spread:
+        key = f"{self.layout.pipeline.name}/{name}/{index}"
+        own = self._own_keeper(name, index, homes)
+        return spread(own, key, homes, r=self._keeping.raw, c=self._keeping.check)
+
+    def _thin(self, name: str, index: int, wanted: Spread, homes: Mapping[str, str]) -> bool:
+        """Whether an instance's fragments survive less than they could."""
+        instance = self.held[name].instances[index]
+        own = self._own_keeper(name, index, homes)
+        blocks = [instance.blocks[run] for run in instance.chain()]
+        if not blocks:
+            return bool(wanted.keepers)
+        now = tolerance(own, blocks, homes).nodes
+        return now < tolerance(own, [wanted], homes).nodes
+
+    def _note_saved(
+        self, wave: Wave, name: str, index: int, saved: Mapping[str, Any], place: str | None = None
+    ) -> None:
+        if place is None:
+            peers = wave.keeping.by_peers
+            place = self.backend.place(wave.homes[name][index]) if peers else ""
+        kept: Spread | None = None
+        if name in wave.spreads:
+            one = wave.spreads[name][index]
+            kept = replace(one, keepers=tuple(self.backend.place(h) for h in one.keepers))
+        self.held[name].instances[index].saved(saved, place, kept)
 
     def _sinks(
         self, batch_id: int, frames: list[Frame], stats: tuple[InstanceStats, ...]
@@ -251,9 +565,9 @@ def _stats(values: dict[str, Any]) -> InstanceStats:
     return InstanceStats(**values)
 
 
-def _epoch(values: dict[str, Any]) -> Epoch:
-    table = values["table"]
-    if table is not None:
-        split = {int(key): tuple(to) for key, to in table["split"].items()}
-        table = RoutingTable(tuple(table["partitions"]), split)
-    return Epoch(values["number"], values["instances"], values["since"], table)
+def _raise_error(frames: Iterable[Frame]) -> None:
+    for frame in frames:
+        if frame.kind == ERROR and frame.wire == 1:
+            raise StateLost(decode_json(frame.body))
+        if frame.kind == ERROR:
+            raise StepFailed(**decode_json(frame.body))

@@ -11,6 +11,7 @@ import resource
 import time
 import traceback
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from penstock.pipeline.frames import (
     DATA,
     DRIVER,
     ERROR,
+    FRAGMENT,
     SINK,
     STATS,
     Frame,
@@ -33,8 +35,11 @@ from penstock.pipeline.frames import (
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.steps import Link, Step
 from penstock.pipeline.wave import Wave
-from penstock.state.keyed import KeyedTable, key_hashes
-from penstock.state.log import StateLog
+from penstock.state.codec import Code
+from penstock.state.fragments import FragmentStore, labelled, sweep, unlabelled
+from penstock.state.home import Home, Saved
+from penstock.state.keyed import KeyedTable, changes, key_hashes
+from penstock.state.runs import StateLost
 from penstock.strategies.route import modulo
 from penstock.strategies.route.keys import HashArray
 
@@ -43,9 +48,6 @@ SAMPLE_ROWS = 3
 
 #: Stamps are counted in steps of this many microseconds.
 STAMP_STEP_US = 1000
-
-#: State versions that a worker process keeps: the last, and the one before it for a retry.
-_CACHE: dict[tuple[str, str, int, int], dict[int, KeyedTable]] = {}
 
 
 class StepFailed(PenstockError):
@@ -70,8 +72,10 @@ def run_partition(
     partition: int,
     frames: Iterable[bytes],
     rows: Iterable[tuple[str, pa.Table]] = (),
+    *,
+    place: Path,
 ) -> Iterator[tuple[int, bytes]]:
-    """Run one instance's part of a batch.
+    """Run one instance's part of a batch, or one node's part of keeping fragments.
 
     Parameters
     ----------
@@ -83,20 +87,54 @@ def run_partition(
         Frames from the layer before; always read to the end.
     rows : iterable of (str, Table)
         Rows of source steps that the engine reads itself (streaming DataFrames).
+    place : Path
+        Folder of the node that this runs on.
 
     Yields
     ------
     tuple of (int, bytes)
         Partition of the next layer, and a frame. In the last layer the number means nothing.
     """
-    task = _Task(layout, wave, layer, partition)
+    if layer == len(wave.layers):
+        yield from _keep(layout, wave, partition, frames, place)
+        return
+    task = _Task(layout, wave, layer, partition, place)
     yield from task.relay(frames)
     yield from task.run(rows)
 
 
+def _keep(
+    layout: Layout, wave: Wave, partition: int, frames: Iterable[bytes], place: Path
+) -> Iterator[tuple[int, bytes]]:
+    """Keep the fragments that were sent to this node, and drop those that nothing needs."""
+    kept = FragmentStore(str(place / "fragments"))
+    for data in frames:
+        frame = Frame.unpack(data)
+        if frame.kind != FRAGMENT:
+            yield 0, bytes(data)
+            continue
+        vertex, instance = layout.vertices[frame.wire].name, frame.sender
+        run, index, content = unlabelled(frame.body)
+        kept.put(vertex, instance, run, index, content)
+        base, floor = wave.bases[vertex][instance], wave.floors[vertex][instance]
+        if base >= 0 and wave.tidy:
+            kept.forget(vertex, instance, wave.backed[vertex][instance], floor)
+    if not wave.tidy:
+        return
+    here = wave.keepers[partition]
+    sweep(place / "fragments", {name: range(len(v)) for name, v in wave.bases.items()})
+    sweep(
+        place / "state",
+        {
+            name: [i for i, home in enumerate(wave.homes[name]) if home == here]
+            for name in wave.bases
+        },
+    )
+
+
 class _Task:
-    def __init__(self, layout: Layout, wave: Wave, layer: int, partition: int) -> None:
-        self.layout, self.wave = layout, wave
+    def __init__(self, layout: Layout, wave: Wave, layer: int, partition: int, place: Path) -> None:
+        self.layout, self.wave, self.place = layout, wave, place
         self.layer, self.partition = layer, partition
         self.vertex, self.instance = wave.tenant(layer, partition)
         self.inputs: dict[int, list[pa.Table]] = {}
@@ -108,6 +146,7 @@ class _Task:
         self.skipped = 0
         self.skipped_sample: Any = None
         self.stamps: dict[int, int] = {}
+        self.saved: dict[str, Any] | None = None
 
     # ---- frames that come in
 
@@ -121,19 +160,8 @@ class _Task:
                 yield self._hop(frame.layer, frame.partition), bytes(data)
 
     def _hop(self, layer: int, partition: int) -> int:
-        """Partition of the next layer through which a frame travels."""
-        following = self.layer + 1
-        if layer == following:
-            return partition
-        if following >= len(self.wave.layers):
-            return 0
-        places = self.wave.places
-        here = places[self.layer][self.partition]
-        # A relay in the same place keeps a long edge off the network until its last hop.
-        for i, place in enumerate(places[following]):
-            if place == here:
-                return i
-        return partition % len(places[following])
+        here = self.wave.places[self.layer][self.partition]
+        return self.wave.hop(here, self.layer, layer, partition)
 
     # ---- the work
 
@@ -146,6 +174,9 @@ class _Task:
         except StepFailed as error:
             failed = True
             self.out = [self._to_driver(ERROR, 0, encode_json(_plain_error(error)))]
+        except StateLost as error:
+            failed = True
+            self.out = [self._to_driver(ERROR, 1, encode_json(str(error)))]
         for frame in self.out:
             yield self._hop(frame.layer, frame.partition), frame.pack()
         stats = {
@@ -160,6 +191,7 @@ class _Task:
             "skipped": self.skipped,
             "sample": self.skipped_sample,
             "stamps": self.stamps,
+            "saved": None if failed else self.saved,
             "cpu_s": time.process_time() - cpu,
             "wall_s": time.perf_counter() - wall,
             "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -219,13 +251,12 @@ class _Task:
             self._emit(step, made)
 
     def _keyed(self, step: Step) -> None:
-        """Update the state with all tuples of the batch, and log what changed."""
+        """Update the state with all tuples of the batch, and save what changed."""
         keyed = step.keyed
         assert keyed is not None
-        wave = self.wave
-        epochs = wave.epochs[self.vertex]
-        log = StateLog(wave.state_root)
-        state = self._state(log, keyed.by)
+        home = Home(self.wave.keeping, self.place, self.wave.token)
+        base = self.wave.bases[self.vertex][self.instance]
+        state = home.load(self.vertex, self.instance, keyed.by, base)
         tables = [t for wire in self.layout.wires for t in self.inputs.get(wire.number, ())]
         changed: list[pa.Table] = []
         if tables:
@@ -247,28 +278,26 @@ class _Task:
             for made in self._attempt(step, whole, call):
                 self._emit(step, made)
             state = holder[0]
-        delta = pa.concat_tables(changed) if changed else pa.table({})
-        log.save(self.vertex, epochs[-1], self.instance, wave.batch_id, delta, state)
-        self._remember(state, epochs[-1].number)
+        self._save(home, base, changes([c for c in changed if c.num_rows]), state)
 
-    def _state(self, log: StateLog, by: tuple[str, ...]) -> KeyedTable:
-        """State of the version that the batch starts from: remembered, or read from the log."""
-        epochs = self.wave.epochs[self.vertex]
-        key = (self.wave.token, self.vertex, epochs[-1].number, self.instance)
-        known = _CACHE.get(key, {}).get(self.wave.version)
-        if known is not None:
-            return known
-        return log.load(self.vertex, by, epochs, self.instance, self.wave.version)
-
-    def _remember(self, state: KeyedTable, epoch: int) -> None:
-        key = (self.wave.token, self.vertex, epoch, self.instance)
-        versions = _CACHE.setdefault(key, {})
-        versions[self.wave.batch_id] = state
-        for version in [v for v in versions if v < self.wave.version]:
-            del versions[version]
-        outdated = [k for k in _CACHE if k[:2] == key[:2] and k[2] < epoch]
-        for other in outdated:
-            del _CACHE[other]
+    def _save(self, home: Home, base: int, changed: pa.Table, state: KeyedTable) -> None:
+        """Save a new version, and send its fragments to those that keep them."""
+        wave, key = self.wave, (self.vertex, self.instance)
+        whole = key in wave.whole
+        if not changed.num_rows and not whole:
+            return
+        saved = home.save(*key, base, wave.version, changed, state, whole=whole)
+        self.saved = {"version": wave.version, "run": [saved.run.first, saved.run.last]}
+        self.saved["bytes"] = saved.content.size
+        if not wave.keepers:
+            return
+        backed = wave.backed[self.vertex][self.instance]
+        if not whole and wave.version - backed < wave.keeping.every:
+            return
+        if backed != base and not saved.run.whole:
+            saved = home.since(*key, state.by, backed, wave.version)
+        self.saved["backed"] = [saved.run.first, saved.run.last]
+        self.out.extend(fragments(self.layout, wave, *key, saved))
 
     # ---- functions of the user's
 
@@ -409,6 +438,22 @@ class _Task:
 
     def _to_driver(self, kind: bytes, number: int, body: memoryview | bytes) -> Frame:
         return Frame(kind, DRIVER, 0, number, self.instance, body)
+
+
+def fragments(
+    layout: Layout, wave: Wave, vertex: str, instance: int, saved: Saved
+) -> Iterator[Frame]:
+    """Code a run, and address each fragment to the node that keeps it."""
+    spread = wave.spreads[vertex][instance]
+    if not spread.keepers:
+        return
+    number = [v.name for v in layout.vertices].index(vertex)
+    layer = len(wave.layers)
+    coded = Code(spread.r, spread.c).encode(memoryview(saved.content))
+    for index, (keeper, fragment) in enumerate(zip(spread.keepers, coded, strict=True)):
+        body = labelled(saved.run, index, fragment)
+        partition = wave.keepers.index(keeper)
+        yield Frame(FRAGMENT, layer, partition, number, instance, body)
 
 
 def _wants_origin(function: Any) -> bool:

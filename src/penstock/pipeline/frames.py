@@ -10,8 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.ipc
 
-#: Kinds of frames: tuples for an instance, rows for a sink, statistics, an error.
+#: Kinds of frames: tuples for an instance, rows for a sink, statistics, an error; and of state: a
+#: fragment, a run.
 DATA, SINK, STATS, ERROR = b"D", b"K", b"S", b"E"
+FRAGMENT, RUN = b"F", b"R"
 
 #: Layer number of the driver.
 DRIVER = 0xFFFF

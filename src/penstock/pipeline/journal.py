@@ -1,8 +1,8 @@
-"""What a run has promised and what it has done: one small file for each batch, twice.
+"""What a run has promised and what it has done: one small file for each attempt, twice.
 
-``offsets/<n>.json`` is written before batch n runs and says what it reads; ``commits/<n>.json`` is
-written when its results are visible. A run that starts again finds the last commit, and repeats the
-batch after it, if that was begun, with the same ranges.
+``offsets/<n>.json`` is written before attempt n of a batch runs and says what it reads;
+``commits/<n>.json`` is written when its results are visible. A run that starts again finds the last
+commit, and repeats the batch after it, if that was begun, with the same ranges.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.model import PenstockError
 
-#: Batches whose files are kept.
+#: Attempts whose files are kept.
 KEPT = 100
 
 
@@ -29,28 +29,32 @@ class Journal:
 
     root: Path
 
+    def last_number(self) -> int:
+        """Return the last number that was used; -1 before the first."""
+        return max(_numbers(self.root / "offsets"), default=-1)
+
     def last_commit(self) -> int:
-        """Return the number of the last committed batch; -1 before the first."""
+        """Return the number of the last commit; -1 before the first."""
         return max(_numbers(self.root / "commits"), default=-1)
 
-    def begin(self, batch_id: int, entry: dict[str, Any]) -> None:
-        """Write down what a batch is going to read."""
-        _write(self.root / "offsets" / f"{batch_id:012d}.json", entry)
+    def begin(self, number: int, entry: dict[str, Any]) -> None:
+        """Write down what an attempt is going to read."""
+        _write(self.root / "offsets" / f"{number:012d}.json", entry)
 
-    def begun(self, batch_id: int) -> dict[str, Any] | None:
-        """Return what a batch was going to read; None if it was not begun."""
-        return _read(self.root / "offsets" / f"{batch_id:012d}.json")
+    def begun(self, number: int) -> dict[str, Any] | None:
+        """Return what an attempt was going to read; None if it was not begun."""
+        return _read(self.root / "offsets" / f"{number:012d}.json")
 
-    def commit(self, batch_id: int, entry: dict[str, Any]) -> None:
-        """Write down that a batch is done, and forget old ones."""
-        _write(self.root / "commits" / f"{batch_id:012d}.json", entry)
+    def commit(self, number: int, entry: dict[str, Any]) -> None:
+        """Write down that an attempt is done, and forget old ones."""
+        _write(self.root / "commits" / f"{number:012d}.json", entry)
         for folder in ("offsets", "commits"):
-            old = self.root / folder / f"{batch_id - KEPT:012d}.json"
+            old = self.root / folder / f"{number - KEPT:012d}.json"
             old.unlink(missing_ok=True)
 
-    def committed(self, batch_id: int) -> dict[str, Any] | None:
-        """Return what was written when a batch was done."""
-        return _read(self.root / "commits" / f"{batch_id:012d}.json")
+    def committed(self, number: int) -> dict[str, Any] | None:
+        """Return what was written when an attempt was done."""
+        return _read(self.root / "commits" / f"{number:012d}.json")
 
 
 def _numbers(folder: Path) -> list[int]:

@@ -6,37 +6,84 @@ does not model: processes that die, anything in parallel, the network.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from penstock.model import Cluster, Plan
 from penstock.pipeline.build import Pipeline
+from penstock.pipeline.carry import Body, Stage
 from penstock.pipeline.driver import BatchResult, Driver
 from penstock.pipeline.execute import run_partition
 from penstock.pipeline.frames import DRIVER, Frame
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import Wave
+from penstock.state.home import Keeping, forget_all
 from penstock.strategies import Request, strategies
 
 
 class LocalBackend:
-    """Runs the tasks of a wave one after the other."""
+    """Runs the tasks of a wave one after the other; folders stand for places.
+
+    Parameters
+    ----------
+    root : Path
+        Where the folders of the places are made.
+    nodes : iterable of str
+        Nodes that are there; each has one process.
+    """
+
+    def __init__(self, root: Path, nodes: Iterable[str]) -> None:
+        self.root = Path(root)
+        self.nodes = list(nodes)
 
     def run(self, layout: Layout, wave: Wave) -> Iterable[bytes]:
         """Run layer by layer."""
+
+        def body(layer: int) -> Body:
+            def run(partition: int, frames: Iterable[bytes], place: Path) -> Any:
+                return run_partition(layout, wave, layer, partition, frames, place=place)
+
+            return run
+
+        stages = [Stage(wave.places[layer], body(layer)) for layer in range(wave.depth)]
+        return self.job("batch", stages)
+
+    def job(self, name: str, stages: Sequence[Stage]) -> Iterable[bytes]:
+        """Run stage by stage."""
         arrived: dict[int, list[bytes]] = {}
-        for layer in range(len(wave.layers)):
+        for stage in stages:
             leaving: dict[int, list[bytes]] = {}
-            for partition in range(wave.width(layer)):
-                for target, data in run_partition(
-                    layout, wave, layer, partition, arrived.get(partition, [])
-                ):
+            for partition, place in enumerate(stage.places):
+                frames = arrived.get(partition, [])
+                folder = self.root / quote(place, safe="")
+                for target, data in stage.body(partition, frames, folder):
                     leaving.setdefault(target, []).append(data)
             arrived = leaving
         frames = [data for sent in arrived.values() for data in sent]
         assert all(Frame.unpack(data).layer == DRIVER for data in frames)
         return frames
+
+    def place(self, home: str) -> str:
+        """Return the home: nothing else is ever there."""
+        return home
+
+    def keepers(self) -> Mapping[str, str]:
+        """Return the one process of each node."""
+        return {node: f"{node}/0" for node in self.nodes}
+
+    def alive(self) -> frozenset[str]:
+        """Return the processes of all nodes."""
+        return frozenset(self.keepers().values())
+
+    def lose(self, node: str) -> None:
+        """Take a node away, with all that it kept; and what this process remembers."""
+        self.nodes.remove(node)
+        shutil.rmtree(self.root / quote(f"{node}/0", safe=""), ignore_errors=True)
+        forget_all()
 
 
 def run_locally(
@@ -47,6 +94,7 @@ def run_locally(
     nodes: int = 2,
     root: str | Path | None = None,
     on_error: str = "stop",
+    keeping: Keeping | None = None,
 ) -> list[BatchResult]:
     """Run all sources of a pipeline to their end, in batches.
 
@@ -62,14 +110,16 @@ def run_locally(
         Places that instances are dealt to, for local grouping.
     root : path, optional
         Folder of the journal and the state; by default one that is removed afterwards.
-    on_error : str
+    on_error, keeping
         As in `Driver`.
     """
     layout = Layout.of(pipeline)
-    plan = strategies.make("even").plan(Request(layout.topology(parallelism), Cluster.of(nodes)))
+    cluster = Cluster.of(nodes)
+    plan = strategies.make("even").plan(Request(layout.topology(parallelism), cluster))
     assert isinstance(plan, Plan)
     with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
-        driver = Driver(layout, LocalBackend(), Path(root or scratch), plan, on_error)
+        backend = LocalBackend(Path(scratch) / "nodes", cluster.names)
+        driver = Driver(layout, backend, Path(root or scratch), plan, on_error, keeping)
         return run_to_end(driver, cuts)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from penstock.model import RoutingTable
-from penstock.state.log import Epoch
+from penstock.state.home import Keeping
+from penstock.state.spread import Spread
 
 #: What happens to rows that a function fails on: the run stops, or they are left out and counted.
 ON_ERROR = ("stop", "skip")
@@ -21,19 +22,35 @@ class Wave:
     ----------
     batch_id : int
     version : int
-        The committed state version that the batch starts from; -1 before the first.
+        Number of this attempt, which state that it changes is saved under; never used twice.
     layers : tuple of tuple of str
         Vertices by layer.
     parallelism : mapping of str to int
     routing : mapping of str to RoutingTable
-    epochs : mapping of str to tuple of Epoch
-        For stateful vertices.
     ranges : mapping of str to tuple of (int, int)
         Positions of each source step that belong to this batch.
     homes : mapping of str to tuple of str
         Where each instance of a vertex runs, for local grouping and for relaying; any equal strings
         mean the same place.
-    state_root : str
+    keeping : Keeping
+    bases : mapping of str to tuple of int
+        The committed state version that each instance of a stateful vertex starts from; -1 before
+        its first.
+    floors : mapping of str to tuple of int
+        Last version of the oldest run that each of those states is made of; -1 if there is none.
+    backed : mapping of str to tuple of int
+        The version that peers have of each; -1 if none.
+    keepers : tuple of str
+        Homes of the nodes that keep fragments, one partition each in a layer after the last; none:
+        there is no such layer.
+    spreads : mapping of str to tuple of Spread
+        Code and keepers of each instance's fragments.
+    whole : frozenset of (str, int)
+        Instances that save all their state, whatever they changed.
+    watermarks : mapping of str to int
+        Event time, in microseconds, that each windowed step has passed.
+    tidy : bool
+        Whether keepers remove what is no longer needed where they are.
     on_error : str
     token : str
         Of the driver that sent it: what a worker remembers for one driver is nothing to the next.
@@ -44,10 +61,17 @@ class Wave:
     layers: tuple[tuple[str, ...], ...]
     parallelism: Mapping[str, int]
     routing: Mapping[str, RoutingTable] = field(default_factory=dict)
-    epochs: Mapping[str, tuple[Epoch, ...]] = field(default_factory=dict)
     ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     homes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    state_root: str = ""
+    keeping: Keeping = field(default_factory=Keeping)
+    bases: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    floors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    backed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    keepers: tuple[str, ...] = ()
+    spreads: Mapping[str, tuple[Spread, ...]] = field(default_factory=dict)
+    whole: frozenset[tuple[str, int]] = frozenset()
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    tidy: bool = True
     on_error: str = "stop"
     token: str = ""
 
@@ -62,9 +86,14 @@ class Wave:
                 start += self.parallelism[vertex]
         return found
 
+    @property
+    def depth(self) -> int:
+        """Layers, that of the keepers included."""
+        return len(self.layers) + bool(self.keepers)
+
     def width(self, layer: int) -> int:
         """Partitions of a layer."""
-        return sum(self.parallelism[vertex] for vertex in self.layers[layer])
+        return len(self.places[layer])
 
     def address(self, vertex: str, instance: int) -> tuple[int, int]:
         """Layer and partition of an instance."""
@@ -82,7 +111,7 @@ class Wave:
     @cached_property
     def places(self) -> tuple[tuple[str, ...], ...]:
         """Home of every partition of every layer."""
-        return tuple(
+        layers = tuple(
             tuple(
                 home
                 for vertex in layer
@@ -90,3 +119,26 @@ class Wave:
             )
             for layer in self.layers
         )
+        return (*layers, self.keepers) if self.keepers else layers
+
+    def hop(self, here: str, from_layer: int, layer: int, partition: int) -> int:
+        """Partition of the next layer through which something travels to a later one.
+
+        Parameters
+        ----------
+        here : str
+            Home that it starts from.
+        from_layer : int
+        layer, partition : int
+            Where it goes.
+        """
+        following = from_layer + 1
+        if layer == following:
+            return partition
+        if following >= self.depth:
+            return 0
+        # A relay in the same place keeps a long edge off the network until its last hop.
+        for i, place in enumerate(self.places[following]):
+            if place == here:
+                return i
+        return partition % len(self.places[following])

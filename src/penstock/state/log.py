@@ -1,10 +1,7 @@
-"""State on disk: a snapshot now and then, and what changed in every batch between.
+"""State in files: the runs of every instance, in a folder of a node or in one that all share.
 
-Files lie at ``<root>/<vertex>/epoch=<n>/instance=<n>/{snapshot,delta}-<version>.arrow``. A version
-is the number of the batch that made it. Files of a batch that was never committed are overwritten
-when it runs again; whoever loads asks for a committed version and never sees them. An epoch begins
-when the number of instances or their routing table changes; its instances read their keys from all
-instances of the epoch before.
+Files lie at ``<root>/<vertex>/<instance>/run-<first>-<last>.arrow``; see `penstock.state.runs` for
+what they hold. A file is either whole or not there.
 """
 
 from __future__ import annotations
@@ -12,188 +9,162 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from penstock.model import PenstockError, RoutingTable
-from penstock.model.arrays import IntArray
-from penstock.state.keyed import KeyedTable, key_hashes
-from penstock.strategies.route.keys import HashArray
+from penstock.state.keyed import KeyedTable, changes, latest
+from penstock.state.runs import Span, StateLost, chain, outdated
 
-#: Batches between snapshots.
-SNAPSHOT_EVERY = 20
-
-_NAME = re.compile(r"(snapshot|delta)-(\d+)\.arrow")
-
-
-class StateLost(PenstockError):
-    """State that should be there is not; nothing is started without it."""
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """A span of batches in which an operator's instances and routing stay as they are.
-
-    Parameters
-    ----------
-    number : int
-    instances : int
-    since : int
-        The committed version that it starts from.
-    table : RoutingTable or None
-    """
-
-    number: int
-    instances: int
-    since: int
-    table: RoutingTable | None = None
+_NAME = re.compile(r"run-(\d+)-(\d+)\.arrow")
 
 
 @dataclass(frozen=True)
 class StateLog:
-    """The state files of one pipeline.
+    """The state files of one pipeline in one place.
 
-    Parameters
-    ----------
-    root : str
-        A folder that all workers share.
+    Examples
+    --------
+    >>> import tempfile
+    >>> log = StateLog(tempfile.mkdtemp())
+    >>> _ = log.write("count", 0, Span(0, 0), pa.table({"k": ["a"], "n": [1]}))
+    >>> _ = log.write("count", 0, Span(1, 1), pa.table({"k": ["a"], "n": [2]}))
+    >>> log.load("count", 0, ("k",), 1).rows().to_pylist()
+    [{'k': 'a', 'n': 2}]
     """
 
     root: str
 
+    def folder(self, vertex: str, instance: int) -> Path:
+        """Folder of an instance."""
+        return Path(self.root) / quote(vertex, safe="") / str(instance)
+
+    def path(self, vertex: str, instance: int, run: Span) -> Path:
+        """File of a run."""
+        return self.folder(vertex, instance) / f"run-{run.first}-{run.last}.arrow"
+
+    def runs(self, vertex: str, instance: int) -> list[Span]:
+        """List the runs that there are."""
+        folder = self.folder(vertex, instance)
+        if not folder.is_dir():
+            return []
+        found = (_NAME.fullmatch(path.name) for path in folder.iterdir())
+        return [Span(int(m[1]), int(m[2])) for m in found if m]
+
+    def chain(self, vertex: str, instance: int, version: int) -> tuple[Span, ...]:
+        """Find the runs that make up a version.
+
+        Raises
+        ------
+        StateLost
+            When one of them is not here.
+        """
+        try:
+            return chain(self.runs(vertex, instance), version)
+        except StateLost as error:
+            where = self.folder(vertex, instance)
+            raise StateLost(f"{vertex}[{instance}] at version {version}: {error} in {where}") from (
+                error
+            )
+
     def load(
-        self,
-        vertex: str,
-        by: tuple[str, ...],
-        epochs: tuple[Epoch, ...],
-        instance: int,
-        version: int,
+        self, vertex: str, instance: int, by: tuple[str, ...], version: int, mapped_from: int = 0
     ) -> KeyedTable:
-        """State of one instance at a committed version; -1 is before the first batch.
+        """Read the state of one instance at a version; -1 is before the first.
 
         Parameters
         ----------
-        epochs : tuple of Epoch
-            The epoch that runs, and the one before it if there was one.
+        mapped_from : int
+            Bytes from which a run that holds everything is mapped instead of read; 0 is never.
         """
-        current = epochs[-1]
-        if version < 0 or version == current.since:
-            if len(epochs) == 1 and version < 0:
-                return KeyedTable(by)
-            if len(epochs) == 1:
-                raise StateLost(f"the epoch before {current.number} of {vertex!r} is not known")
-            return self._carried(vertex, by, epochs[-2], current, instance, version)
-        return self._replayed(self._folder(vertex, current.number, instance), by, version)
+        state = KeyedTable(by)
+        for run in reversed(self.chain(vertex, instance, version)):
+            path = self.path(vertex, instance, run)
+            if run.whole and 0 < mapped_from < path.stat().st_size:
+                state = KeyedTable.mapped(by, path)
+            else:
+                rows = read(path)
+                state = state.put(rows) if rows.num_columns else state
+                if run.whole:
+                    state = state.compact()
+        return state
 
-    def save(
-        self,
-        vertex: str,
-        epoch: Epoch,
-        instance: int,
-        version: int,
-        changed: pa.Table,
-        whole: KeyedTable,
-    ) -> None:
-        """Write what a batch changed, or everything when a snapshot is due."""
-        folder = self._folder(vertex, epoch.number, instance)
-        folder.mkdir(parents=True, exist_ok=True)
-        first = epoch.since + 1
-        if version == first or (version - first) % SNAPSHOT_EVERY == 0:
-            _write(folder / f"snapshot-{version}.arrow", whole.rows())
-            self._forget(folder, version - SNAPSHOT_EVERY)
-        else:
-            _write(folder / f"delta-{version}.arrow", changed)
+    def merged(
+        self, vertex: str, instance: int, by: tuple[str, ...], runs: Iterable[Span], last: pa.Table
+    ) -> pa.Table:
+        """Merge what changed over several runs, the newest first, and in a table after them."""
+        older = [read(self.path(vertex, instance, run)) for run in runs]
+        parts = [rows for rows in (*reversed(older), last) if rows.num_columns]
+        return latest(changes(parts), by)
 
-    def forget_epochs(self, vertex: str, before: int) -> None:
-        """Remove the files of all epochs before one."""
-        for folder in (Path(self.root) / vertex).glob("epoch=*"):
-            if int(folder.name.partition("=")[2]) < before:
-                shutil.rmtree(folder, ignore_errors=True)
+    def write(
+        self, vertex: str, instance: int, run: Span, rows: pa.Table | KeyedTable
+    ) -> pa.Buffer:
+        """Write a run; return its bytes."""
+        path = self.path(vertex, instance, run)
+        if isinstance(rows, KeyedTable):
+            put(path, lambda out: _write_batches(out, rows))
+            with pa.memory_map(str(path), "rb") as data:
+                return data.read_buffer()
+        content = packed(rows)
+        self.write_bytes(vertex, instance, run, content)
+        return content
 
-    def _folder(self, vertex: str, epoch: int, instance: int) -> Path:
-        return Path(self.root) / vertex / f"epoch={epoch}" / f"instance={instance}"
+    def write_bytes(self, vertex: str, instance: int, run: Span, content: Any) -> None:
+        """Write the bytes of a run."""
+        put(self.path(vertex, instance, run), lambda out: out.write(content))
 
-    def _replayed(self, folder: Path, by: tuple[str, ...], version: int) -> KeyedTable:
-        files = _files(folder)
-        snapshots = [v for v in files.get("snapshot", {}) if v <= version]
-        if not snapshots:
-            raise StateLost(f"no snapshot at or before version {version} in {folder}")
-        start = max(snapshots)
-        table = _put(KeyedTable(by), files["snapshot"][start])
-        for between in range(start + 1, version + 1):
-            delta = files.get("delta", {}).get(between)
-            if delta is None:
-                raise StateLost(f"version {between} is missing in {folder}")
-            table = _put(table, delta)
-        return table
+    def read_bytes(self, vertex: str, instance: int, run: Span) -> memoryview:
+        """Read the bytes of a run."""
+        return memoryview(self.path(vertex, instance, run).read_bytes())
 
-    def _carried(
-        self,
-        vertex: str,
-        by: tuple[str, ...],
-        before: Epoch,
-        current: Epoch,
-        instance: int,
-        version: int,
-    ) -> KeyedTable:
-        """Collect an instance's keys from all instances of the epoch before."""
-        table = KeyedTable(by)
-        for old in range(before.instances):
-            rows = self._replayed(self._folder(vertex, before.number, old), by, version).rows()
-            if rows is None:
-                continue
-            mine = homes(key_hashes(rows, by), current) == instance
-            table = table.put(rows.filter(pa.array(mine)))
-        return table
+    def forget(self, vertex: str, instance: int, committed: int, floor: int) -> None:
+        """Remove the runs that a committed version and later ones do not need."""
+        for run in outdated(self.runs(vertex, instance), committed, floor):
+            self.path(vertex, instance, run).unlink(missing_ok=True)
 
-    def _forget(self, folder: Path, before: int) -> None:
-        """Remove files that no committed version needs any more."""
-        files = _files(folder)
-        kept = [v for v in files.get("snapshot", {}) if v <= before]
-        if not kept:
-            return
-        for found in files.values():
-            for version, path in found.items():
-                if version < max(kept):
-                    path.unlink(missing_ok=True)
+    def forget_instance(self, vertex: str, instance: int) -> None:
+        """Remove all runs of an instance."""
+        shutil.rmtree(self.folder(vertex, instance), ignore_errors=True)
 
 
-def homes(hashes: HashArray, epoch: Epoch) -> IntArray:
-    """Instance of each hash under the epoch's routing."""
-    if epoch.table is None:
-        return np.asarray(hashes % np.uint64(epoch.instances), dtype=np.int64)
-    partitions = np.asarray(epoch.table.partitions, dtype=np.int64)
-    return np.asarray(partitions[(hashes % np.uint64(len(partitions))).astype(np.int64)])
+def packed(rows: pa.Table) -> pa.Buffer:
+    """Bytes of a file of rows."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_file(out, rows.schema) as writer:
+        writer.write_table(rows)
+    return out.getvalue()
 
 
-def _files(folder: Path) -> dict[str, dict[int, Path]]:
-    found: dict[str, dict[int, Path]] = {}
-    if folder.is_dir():
-        for path in folder.iterdir():
-            match = _NAME.fullmatch(path.name)
-            if match:
-                found.setdefault(match[1], {})[int(match[2])] = path
-    return found
+def read(path: Path) -> pa.Table:
+    """Rows of a file."""
+    try:
+        with pa.memory_map(str(path), "rb") as data:
+            return pa.ipc.open_file(data).read_all()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StateLost(f"state file {path} cannot be read: {error}") from error
 
 
-def _write(path: Path, rows: pa.Table | None) -> None:
-    """Write a file that is either whole or not there."""
+def put(path: Path, write: Callable[[Any], object]) -> None:
+    """Make a file that is either whole or not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with pa.OSFile(str(partial), "wb") as out:
-        table = rows if rows is not None else pa.table({})
-        with pa.ipc.new_file(out, table.schema) as writer:
-            writer.write_table(table)
+        write(out)
     partial.replace(path)
 
 
-def _put(table: KeyedTable, path: Path) -> KeyedTable:
-    try:
-        with pa.memory_map(str(path), "rb") as data:
-            rows = pa.ipc.open_file(data).read_all()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise StateLost(f"state file {path} cannot be read: {error}") from error
-    return table.put(rows) if rows.num_columns else table
+def _write_batches(out: Any, state: KeyedTable) -> None:
+    writer = None
+    for batch in state.batches():
+        if writer is None:
+            writer = pa.ipc.new_file(out, batch.schema)
+        writer.write_batch(batch)
+    if writer is None:
+        writer = pa.ipc.new_file(out, pa.schema([]))
+    writer.close()

@@ -1,0 +1,285 @@
+"""Moving state between places: the bodies of the tasks that send it and of those that take it.
+
+A job of two layers carries whole instances: places that have the runs, or fragments of them, send;
+new homes put them together and write them down. A job of three layers deals router partitions anew:
+instances send the rows that leave them, those that change save a new version, keepers store its
+fragments. Nothing here changes what is in charge; that is the driver's to say, once all is there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model import RoutingTable
+from penstock.model.arrays import IntArray
+from penstock.pipeline.execute import fragments, run_partition
+from penstock.pipeline.frames import (
+    DATA,
+    DRIVER,
+    ERROR,
+    FRAGMENT,
+    RUN,
+    STATS,
+    Frame,
+    decode,
+    encode,
+    encode_json,
+)
+from penstock.pipeline.layout import Layout
+from penstock.pipeline.wave import Wave
+from penstock.state.codec import Code, TooFewFragments
+from penstock.state.fragments import FragmentStore, labelled, unlabelled
+from penstock.state.home import Home
+from penstock.state.keyed import changes, key_hashes, removal
+from penstock.state.log import StateLog
+from penstock.state.runs import Span, StateLost
+from penstock.strategies.route import modulo
+from penstock.strategies.route.keys import HashArray
+
+#: The body of a stage's tasks: partition, frames in, folder of the place; partitions, frames out.
+Body = Callable[[int, Iterable[bytes], Path], Iterator[tuple[int, bytes]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Tasks that run together: one partition in each of the places, "" being anywhere."""
+
+    places: tuple[str, ...]
+    body: Body
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What one place sends of one instance's state.
+
+    Parameters
+    ----------
+    vertex, instance
+    version : int
+    to : int
+        Partition of the new home.
+    pieces : tuple of (Span, int), optional
+        Fragments to send; None: the runs themselves.
+    """
+
+    vertex: str
+    instance: int
+    version: int
+    to: int
+    pieces: tuple[tuple[Span, int], ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Send:
+    """Sends parcels; what is not there is not sent."""
+
+    parcels: tuple[tuple[Parcel, ...], ...]
+
+    def __call__(
+        self, partition: int, frames: Iterable[bytes], place: Path
+    ) -> Iterator[tuple[int, bytes]]:
+        """Read the files of this place."""
+        for _ in frames:
+            pass
+        log, kept = StateLog(str(place / "state")), FragmentStore(str(place / "fragments"))
+        for parcel in self.parcels[partition]:
+            key = (parcel.vertex, parcel.instance)
+            if parcel.pieces is None:
+                try:
+                    runs = log.chain(*key, parcel.version)
+                except StateLost:
+                    continue
+                for run in runs:
+                    body = labelled(run, 0, log.read_bytes(*key, run))
+                    yield parcel.to, Frame(RUN, 1, parcel.to, 0, 0, body).pack()
+            else:
+                for run, index in parcel.pieces:
+                    piece = kept.get(*key, run, index)
+                    if piece is not None:
+                        body = labelled(run, index, piece)
+                        yield parcel.to, Frame(FRAGMENT, 1, parcel.to, 0, 0, body).pack()
+
+
+@dataclass(frozen=True, eq=False)
+class Receive:
+    """Writes down the state of one instance at its new home, and says what is missing."""
+
+    wanted: tuple[tuple[str, int, tuple[Span, ...]], ...]
+
+    def __call__(
+        self, partition: int, frames: Iterable[bytes], place: Path
+    ) -> Iterator[tuple[int, bytes]]:
+        """Take what arrives, decode what came in fragments."""
+        started = time.perf_counter()
+        vertex, instance, runs = self.wanted[partition]
+        log = StateLog(str(place / "state"))
+        pieces: dict[Span, list[memoryview]] = {}
+        done: set[Span] = set()
+        size = 0
+        for data in frames:
+            frame = Frame.unpack(data)
+            run, _, content = unlabelled(frame.body)
+            if frame.kind == RUN:
+                log.write_bytes(vertex, instance, run, content)
+                size += len(content)
+                done.add(run)
+            else:
+                pieces.setdefault(run, []).append(content)
+        missing: dict[str, str] = {}
+        for run, parts in pieces.items():
+            try:
+                content = memoryview(Code.decode(parts))
+            except TooFewFragments as error:
+                missing[str(run)] = str(error)
+                continue
+            log.write_bytes(vertex, instance, run, content)
+            size += len(content)
+            done.add(run)
+        for run in runs:
+            if run not in done:
+                missing.setdefault(str(run), "nothing of it came")
+        answer = {
+            "vertex": vertex,
+            "instance": instance,
+            "bytes": size,
+            "runs": sorted([run.first, run.last] for run in done),
+            "missing": missing,
+            "seconds": time.perf_counter() - started,
+        }
+        yield 0, Frame(STATS, DRIVER, 0, 0, instance, encode_json(answer)).pack()
+
+
+@dataclass(frozen=True)
+class Party:
+    """An instance that takes part in dealing router partitions anew.
+
+    Parameters
+    ----------
+    vertex, instance
+    base : int
+        Version that it has; -1 for a new one.
+    by, route : tuple of str
+        Columns of the state's key, and of the key that tuples are routed by.
+    table : RoutingTable
+        The table from now on.
+    """
+
+    vertex: str
+    instance: int
+    base: int
+    by: tuple[str, ...]
+    route: tuple[str, ...]
+    table: RoutingTable
+
+    def homes(self, rows: pa.Table) -> IntArray:
+        """Instance that each row belongs to from now on."""
+        return homes(key_hashes(rows, self.route), self.table)
+
+
+@dataclass(frozen=True, eq=False)
+class Deal:
+    """Sends the rows that leave an instance to those that get them."""
+
+    wave: Wave
+    parties: tuple[Party, ...]
+    to: dict[tuple[str, int], int]
+
+    def __call__(
+        self, partition: int, frames: Iterable[bytes], place: Path
+    ) -> Iterator[tuple[int, bytes]]:
+        """Read the state, and send what belongs elsewhere."""
+        for _ in frames:
+            pass
+        party = self.parties[partition]
+        home = Home(self.wave.keeping, place, self.wave.token)
+        try:
+            rows = home.load(party.vertex, party.instance, party.by, party.base).rows()
+        except StateLost as error:
+            yield 0, Frame(ERROR, DRIVER, 0, 1, 0, encode_json(str(error))).pack()
+            return
+        if rows is None:
+            return
+        owner = party.homes(rows)
+        for target in np.unique(owner[owner != party.instance]).tolist():
+            to = self.to[party.vertex, target]
+            part = rows.filter(pa.array(owner == target))
+            yield to, Frame(DATA, 1, to, 0, party.instance, encode(part)).pack()
+
+
+@dataclass(frozen=True, eq=False)
+class Settle:
+    """Saves the new version of an instance: without the rows that left, with those that came."""
+
+    layout: Layout
+    wave: Wave
+    parties: tuple[Party, ...]
+
+    def __call__(
+        self, partition: int, frames: Iterable[bytes], place: Path
+    ) -> Iterator[tuple[int, bytes]]:
+        """Apply the change and save it."""
+        party, wave = self.parties[partition], self.wave
+        came = []
+        for data in frames:
+            frame = Frame.unpack(data)
+            if frame.kind == ERROR:
+                yield 0, bytes(data)
+                return
+            came.append(decode(frame.body))
+        home = Home(wave.keeping, place, wave.token)
+        state = home.load(party.vertex, party.instance, party.by, party.base)
+        parts = []
+        rows = state.rows()
+        if rows is not None:
+            left = party.homes(rows) != party.instance
+            if left.any():
+                parts.append(removal(rows.filter(pa.array(left)), party.by))
+        parts += came
+        changed = changes(parts)
+        answer: dict[str, Any] = {"vertex": party.vertex, "instance": party.instance, "bytes": 0}
+        answer["saved"] = None
+        if changed.num_rows:
+            state = state.put(changed)
+            key = (party.vertex, party.instance)
+            # What peers have must be what this starts from; otherwise they are sent everything.
+            whole = bool(wave.keepers) and wave.backed[party.vertex][party.instance] != party.base
+            saved = home.save(*key, party.base, wave.version, changed, state, whole=whole)
+            answer["saved"] = {
+                "version": wave.version,
+                "run": [saved.run.first, saved.run.last],
+                "bytes": saved.content.size,
+            }
+            answer["bytes"] = sum(part.nbytes for part in came)
+            if wave.keepers:
+                answer["saved"]["backed"] = [saved.run.first, saved.run.last]
+                for frame in fragments(self.layout, wave, *key, saved):
+                    yield frame.partition, frame.pack()
+        yield 0, Frame(STATS, DRIVER, 0, 0, party.instance, encode_json(answer)).pack()
+
+
+@dataclass(frozen=True, eq=False)
+class Keep:
+    """Stores fragments, as in the layer of keepers of any batch."""
+
+    layout: Layout
+    wave: Wave
+
+    def __call__(
+        self, partition: int, frames: Iterable[bytes], place: Path
+    ) -> Iterator[tuple[int, bytes]]:
+        """Store what is for this node, hand on the rest."""
+        layer = len(self.wave.layers)
+        yield from run_partition(self.layout, self.wave, layer, partition, frames, place=place)
+
+
+def homes(hashes: HashArray, table: RoutingTable) -> IntArray:
+    """Instance of each hash."""
+    partitions = np.asarray(table.partitions, dtype=np.int64)
+    return np.asarray(partitions[modulo(hashes, len(partitions))])

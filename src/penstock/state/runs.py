@@ -1,0 +1,101 @@
+"""Which runs make up a state: each holds what changed over a span of versions.
+
+The state of version v is the chain of runs that ends there: the run whose last version is v, then
+the one that ends right before it begins, and so on to a run that begins at 0 and holds everything.
+Numbers of versions are used once: an attempt that failed leaves runs that no chain reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from penstock.model import PenstockError
+
+#: So many runs of about one length are merged into one that is as much longer.
+FAN = 8
+
+
+class StateLost(PenstockError):
+    """State that should be there is not; nothing is started without it."""
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """Versions that a run covers, both ends included."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds all that there was."""
+        return self.first == 0
+
+    def within(self, other: Span) -> bool:
+        """Whether another run covers it and more."""
+        return self != other and other.first <= self.first and self.last <= other.last
+
+
+def chain(runs: Iterable[Span], version: int) -> tuple[Span, ...]:
+    """Return the runs that make up a version, the newest first; none for version -1.
+
+    Examples
+    --------
+    >>> chain([Span(0, 3), Span(4, 4), Span(4, 6), Span(5, 5)], 6)
+    (Span(first=4, last=6), Span(first=0, last=3))
+
+    Raises
+    ------
+    StateLost
+        When one is missing.
+    """
+    longest: dict[int, Span] = {}
+    for run in runs:
+        known = longest.get(run.last)
+        if known is None or run.first < known.first:
+            longest[run.last] = run
+    found: list[Span] = []
+    while version >= 0:
+        if version not in longest:
+            raise StateLost(f"there is no run that ends at version {version}")
+        found.append(longest[version])
+        version = found[-1].first - 1
+    return tuple(found)
+
+
+def to_merge(known: tuple[Span, ...]) -> int:
+    """Say how many of a chain's newest runs the next one is merged with.
+
+    So a row is written again a few times, and a chain has some tens of runs at the most.
+
+    Examples
+    --------
+    >>> to_merge(tuple(Span(v, v) for v in range(7, 0, -1)) + (Span(0, 0),))
+    7
+    """
+    lengths = [run.last - run.first + 1 for run in known if not run.whole]
+    count, limit = 0, FAN
+    while True:
+        short = next((i for i, n in enumerate(lengths) if n >= limit), len(lengths))
+        # Those counted so far will be one run together with the new one.
+        if short - count + 1 < FAN:
+            return count
+        count, limit = short, limit * FAN
+
+
+def outdated(runs: Collection[Span], committed: int, floor: int) -> set[Span]:
+    """Find the runs that neither the committed version nor a later one needs.
+
+    Parameters
+    ----------
+    committed : int
+        The version that a batch may be started from again.
+    floor : int
+        Last version of the oldest run of its chain.
+    """
+    done = [run for run in runs if run.last <= committed]
+    return {run for run in runs if run.last < floor or any(run.within(larger) for larger in done)}

@@ -1,0 +1,229 @@
+"""State that moves, is lost with its node, and is dealt anew: the result is as if nothing was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.model import Cluster, Plan
+from penstock.model.arrays import frozen_ints
+from penstock.pipeline import Memory, Pipeline, Rows, count, total
+from penstock.pipeline.driver import Driver
+from penstock.pipeline.layout import Layout
+from penstock.pipeline.local import LocalBackend
+from penstock.state.home import Keeping, forget_all
+from penstock.state.runs import StateLost
+from penstock.strategies import Request, strategies
+
+DATA = pa.table({"k": [f"w{i % 37}" for i in range(600)], "v": list(range(600))})
+SUMS = {f"w{r}": sum(v for v in range(600) if v % 37 == r) for r in range(37)}
+NODES = 5
+
+
+def pipeline(sink: Any) -> Pipeline:
+    return (
+        Pipeline("sums")
+        .source("rows", Rows(DATA), parallelism=2)
+        .keyed("sum", by="k", reduce={"n": count(), "t": total("v")}, parallelism=3)
+        .keyed("again", by="k", reduce={"times": count(), "last": total("t")}, parallelism=2)
+        .sink("out", sink, after="sum")
+        .sink("more", Memory(), after="again")
+    )
+
+
+class Setup:
+    """A driver on folders that stand for nodes."""
+
+    def __init__(self, root: Path, mode: str, nodes: int = NODES, **keeping: Any) -> None:
+        self.sink = Memory()
+        self.layout = Layout.of(pipeline(self.sink))
+        self.root, self.position = root, 0
+        self.backend = LocalBackend(root / "nodes", Cluster.of(nodes).names)
+        self.keeping = Keeping(mode, **keeping)
+        self.driver = Driver(self.layout, self.backend, root, self.plan(0, 3), keeping=self.keeping)
+
+    def plan(self, turn: int, instances: int) -> Plan:
+        cluster = Cluster(tuple(n for n in Cluster.of(NODES).nodes if n.name in self.backend.nodes))
+        topology = self.layout.topology(2).with_parallelism({"sum": instances})
+        made = strategies.make("even").plan(Request(topology, cluster))
+        assert isinstance(made, Plan)
+        nodes = (np.asarray(made.node_of) + turn) % len(cluster)
+        return replace(made, node_of=frozen_ints(nodes), active=(), routing={})
+
+    def batch(self, rows: int = 40) -> None:
+        stop = min(600, self.position + rows)
+        self.driver.run_batch({"rows": ((self.position, stop),)})
+        self.position = stop
+
+    def result(self) -> dict[str, int]:
+        while self.position < 600:
+            self.batch(100)
+        return {row["k"]: row["t"] for row in self.sink.latest("k").to_pylist()}
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> None:
+    forget_all()
+
+
+@pytest.mark.parametrize("mode", ["peers", "checkpoint", "both"])
+def test_instances_move_and_are_dealt_anew(tmp_path: Path, mode: str) -> None:
+    setup = Setup(tmp_path, mode)
+    for turn, instances in enumerate((3, 3, 4, 7, 7, 3, 1, 5)):
+        setup.driver.adopt(setup.plan(turn, instances))
+        if turn % 2:
+            forget_all()
+        setup.batch()
+    assert setup.result() == SUMS
+
+
+@pytest.mark.parametrize("mode", ["peers", "both"])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_lost_node_is_put_together_from_its_peers(tmp_path: Path, mode: str, lost: int) -> None:
+    setup = Setup(tmp_path, mode, check=2)
+    for _ in range(5):
+        setup.batch()
+    assert "survives any 3 nodes" in str(setup.driver.survives())
+    victims = {setup.driver.plan.placement["sum"][i].node for i in range(lost)}
+    for node in victims:
+        setup.backend.lose(node)
+    took = setup.driver.adopt(setup.plan(1, 3))
+    assert took.rebuilt >= lost
+    assert took.state_bytes > 0
+    setup.batch()
+    assert "survives any" in str(setup.driver.survives())
+    assert setup.result() == SUMS
+
+
+def test_corrupt_and_missing_fragments_count_as_lost(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", check=2)
+    for _ in range(4):
+        setup.batch()
+    victim = setup.driver.plan.placement["sum"][0].node
+    setup.backend.lose(victim)
+    fragments = sorted((tmp_path / "nodes").rglob("fragments/sum/0/*"))
+    by_run: dict[str, list[Path]] = {}
+    for path in fragments:
+        by_run.setdefault(path.stem, []).append(path)
+    for paths in by_run.values():
+        paths[0].write_bytes(b"\0" + paths[0].read_bytes()[1:])
+        paths[1].unlink()
+    setup.driver.adopt(setup.plan(1, 3))
+    assert setup.result() == SUMS
+
+
+def test_too_few_fragments_are_named(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", check=1)
+    setup.batch()
+    before = setup.driver.plan
+    setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
+    for path in (tmp_path / "nodes").rglob("fragments/sum/0/*"):
+        path.unlink()
+    with pytest.raises(StateLost, match=r"sum\[0\]: versions 0-0"):
+        setup.driver.adopt(setup.plan(1, 3))
+    assert setup.driver.plan is before, "what was in charge stays in charge"
+
+
+def test_the_checkpoint_helps_where_peers_cannot(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "both", check=1)
+    setup.batch()
+    setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
+    for path in (tmp_path / "nodes").rglob("fragments/sum/0/*"):
+        path.unlink()
+    setup.driver.adopt(setup.plan(1, 3))
+    assert setup.result() == SUMS
+
+
+@pytest.mark.parametrize("mode", ["checkpoint", "both"])
+def test_a_new_driver_goes_on_from_the_checkpoint(tmp_path: Path, mode: str) -> None:
+    setup = Setup(tmp_path, mode)
+    for instances in (3, 5):
+        setup.driver.adopt(setup.plan(1, instances))
+        setup.batch()
+    for node in list(setup.backend.nodes):
+        setup.backend.lose(node)
+    again = LocalBackend(tmp_path / "later", Cluster.of(3).names)
+    setup.backend = again
+    setup.driver = Driver(setup.layout, again, tmp_path, setup.plan(0, 2), keeping=setup.keeping)
+    assert setup.driver.position() == {"rows": 80}
+    assert setup.result() == SUMS
+
+
+def test_state_kept_by_peers_alone_does_not_outlive_its_driver(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers")
+    setup.batch()
+    with pytest.raises(StateLost, match="kept by its executors alone"):
+        Driver(setup.layout, setup.backend, tmp_path, setup.driver.plan, keeping=Keeping("peers"))
+
+
+def test_fewer_backups_lose_what_came_after_the_last(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", every=3)
+    for _ in range(7):
+        setup.batch()
+    instance = setup.driver.held["sum"].instances[0]
+    assert instance.version - 3 < instance.backed <= instance.version
+    backed = instance.backed
+    setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
+    setup.driver.adopt(setup.plan(1, 3))
+    assert setup.driver.held["sum"].instances[0].version == backed
+    setup.batch()
+
+
+def test_old_fragments_and_copies_go(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers")
+    sizes = []
+    for turn in range(40):
+        if turn % 10 == 9:
+            setup.driver.adopt(setup.plan(turn, 3))
+        setup.driver.run_batch({"rows": ((0, 40),)})
+        sizes.append(len([p for p in (tmp_path / "nodes").rglob("*") if p.is_file()]))
+    assert max(sizes) < 5 * 20 * 4
+    copies = {p.parent.name for p in (tmp_path / "nodes").rglob("state/sum/*/*")}
+    assert copies == {"0", "1", "2"}
+    holders = [p for p in (tmp_path / "nodes").glob("*/state/sum/*") if any(p.iterdir())]
+    assert len(holders) == 3, "one copy of each instance"
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("move"), st.integers(0, 4)),
+        st.tuples(st.just("scale"), st.integers(1, 6)),
+        st.tuples(st.just("lose"), st.integers(0, 4)),
+        st.tuples(st.just("forget"), st.just(0)),
+        st.tuples(st.just("batch"), st.integers(1, 60)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(ACTIONS, st.sampled_from(["peers", "both"]))
+def test_any_schedule_of_moves_and_losses(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int]], mode: str
+) -> None:
+    setup = Setup(tmp_path_factory.mktemp("run"), mode)
+    setup.batch()
+    turn, instances = 0, 3
+    for kind, number in actions:
+        if kind == "move":
+            turn = number
+            setup.driver.adopt(setup.plan(turn, instances))
+        elif kind == "scale":
+            instances = number
+            setup.driver.adopt(setup.plan(turn, instances))
+        elif kind == "lose" and len(setup.backend.nodes) > 2:
+            setup.backend.lose(setup.backend.nodes[number % len(setup.backend.nodes)])
+            setup.driver.adopt(setup.plan(turn, instances))
+            setup.batch(10)
+        elif kind == "forget":
+            forget_all()
+        elif kind == "batch":
+            setup.batch(number)
+    assert setup.result() == SUMS
