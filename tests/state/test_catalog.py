@@ -32,15 +32,15 @@ RUNS = st.lists(
 
 def test_a_chain_goes_back_to_the_last_snapshot() -> None:
     runs = [block(0, 0), block(1, 1), block(0, 2), block(3, 3), block(2, 2), block(4, 4)]
-    assert spans(chain(runs, 4)) == [(0, 2), (3, 3), (4, 4)]
+    assert spans(chain(runs, 4)) == [(4, 4), (3, 3), (0, 2)]
     assert spans(chain(runs, 2)) == [(0, 2)], "the smallest first wins"
-    assert spans(chain(runs, 1)) == [(0, 0), (1, 1)]
+    assert spans(chain(runs, 1)) == [(1, 1), (0, 0)]
     assert chain(runs, -1) == ()
 
 
 def test_a_run_that_leads_to_a_gap_is_passed_over() -> None:
     runs = [block(0, 5), block(3, 9), block(6, 9)]
-    assert spans(chain(runs, 9)) == [(0, 5), (6, 9)]
+    assert spans(chain(runs, 9)) == [(6, 9), (0, 5)]
 
 
 @pytest.mark.parametrize(

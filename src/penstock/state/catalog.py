@@ -94,10 +94,10 @@ class Block:
 
 
 def chain(runs: Iterable[RunT], version: int) -> tuple[RunT, ...]:
-    """Choose the runs that make up a version, oldest first.
+    """Choose the runs that make up a version, newest first.
 
-    The last one ends at the version and reaches back as far as possible, the one before it ends
-    where that begins, and so on to 0; runs that lead to a gap are passed over.
+    The first one ends at the version and reaches back as far as possible, the next ends right
+    before that begins, and so on to 0; runs that lead to a gap are passed over.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def chain(runs: Iterable[RunT], version: int) -> tuple[RunT, ...]:
     ...     return Block("t", "count", 0, first, last, 1, 0, ("n",))
     >>> runs = [block(0, 0), block(1, 1), block(2, 2), block(0, 2), block(3, 3)]
     >>> print(*chain(runs, 3))
-    t/count/0/0-2 t/count/0/3-3
+    t/count/0/3-3 t/count/0/0-2
 
     Raises
     ------
@@ -126,7 +126,7 @@ def chain(runs: Iterable[RunT], version: int) -> tuple[RunT, ...]:
             raise ChainBroken(version, _gap(widest, at))
         found.append(before[at])
         at = before[at].first - 1
-    return tuple(reversed(found))
+    return tuple(found)
 
 
 def _gap(widest: dict[int, RunT], at: int) -> int:
