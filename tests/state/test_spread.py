@@ -62,7 +62,7 @@ def test_two_nodes_keep_one_copy_and_a_single_one_none() -> None:
     assert spread("a", "x", ["a"]) == Spread(0, 0, ())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.integers(1, 9),
     st.lists(
@@ -71,16 +71,16 @@ def test_two_nodes_keep_one_copy_and_a_single_one_none() -> None:
         max_size=3,
     ),
     st.integers(0, 8),
-    st.integers(1, 5),
+    st.lists(st.integers(0, 4), min_size=9, max_size=9),
 )
 def test_the_tolerance_is_exact(
-    n: int, codes: list[tuple[int, int, str, int]], moved: int, racks: int
+    n: int, codes: list[tuple[int, int, str, int]], moved: int, racks: list[int]
 ) -> None:
     nodes = names(n)
     # Runs may be older than the newest node, and the home may have moved onto a keeper since.
     runs = [spread("n0", key, nodes[:older], r, c) for r, c, key, older in codes]
     home = nodes[moved % n]
-    domains = {node: f"rack{i % racks}" for i, node in enumerate(nodes)}
+    domains = {node: f"rack{racks[i]}" for i, node in enumerate(nodes)}
     said = tolerance(home, runs, nodes, domains=domains)
     exact(home, runs, said.nodes, [[node] for node in nodes])
     assert said.domains is not None
@@ -127,12 +127,20 @@ def test_c_losses_are_survived_and_the_home_is_one_more() -> None:
     assert tolerance("n0", [made], nodes).nodes == 4
 
 
-def test_load_is_even_over_nodes() -> None:
+def test_the_largest_domains_are_the_dangerous_ones() -> None:
+    domains = {"n0": "x", "n1": "a", "n2": "a", "n3": "a", "n4": "b", "n5": "c", "n6": "d"}
+    run = Spread(4, 2, ("n4", "n5", "n6", "n1", "n2", "n3"))
+    assert tolerance("n0", [run], names(7), domains=domains).domains == 1
+
+
+@pytest.mark.parametrize("racks", [12, 3, 1])
+def test_load_is_even_over_nodes(racks: int) -> None:
     nodes = names(12)
+    domains = {node: f"rack{i % racks}" for i, node in enumerate(nodes)}
     held: Counter[str] = Counter()
     raw: Counter[str] = Counter()
     for i in range(1200):
-        made = spread(nodes[i % 12], f"topology/op{i % 7}/{i}", nodes, 4, 2)
+        made = spread(nodes[i % 12], f"topology/op{i % 7}/{i}", nodes, 4, 2, domains)
         held.update(made.keepers)
         raw.update(made.keepers[: made.r])
     for counted in (held, raw):

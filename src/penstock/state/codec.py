@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from penstock.model import InvalidValue, PenstockError
 
@@ -109,9 +109,31 @@ class Header:
         return fields + _CHECKSUM.pack(zlib.crc32(fields, payload_checksum))
 
 
+@runtime_checkable
+class Codec(Protocol):
+    """Cuts a blob into r + c fragments, any r of which give it back.
+
+    `penstock.testing.codec_checks` holds every codec to that.
+    """
+
+    @property
+    def r(self) -> int:
+        """Fragments that rebuild a blob."""
+
+    @property
+    def c(self) -> int:
+        """Fragments that may be lost."""
+
+    def encode(self, data: bytes | memoryview) -> list[bytes]:
+        """Cut a blob; equal blobs give equal fragments."""
+
+    def decode(self, fragments: Iterable[bytes | memoryview]) -> bytes:
+        """Give the blob back, or raise `TooFewFragments`."""
+
+
 @dataclass(frozen=True)
 class Code:
-    """A code of r raw and c check fragments.
+    """A Reed-Solomon code of r raw and c check fragments.
 
     Examples
     --------

@@ -83,11 +83,11 @@ def spread(
     for node in sorted(set(nodes) - {home}, key=lambda node: _draw(instance_key, node)):
         peers.setdefault(domains.get(node, node), []).append(node)
     own = domains.get(home, home)
-    turn = sorted(peers, key=lambda domain: (domain == own, _draw(instance_key, domain)))
+    turn = sorted(peers, key=lambda domain: _draw(instance_key, domain))
     # Round after round, one node of each foreign domain; then what the home's domain has.
     rounds = [
-        (domain == own, place, turn.index(domain), node)
-        for domain in turn
+        (domain == own, place, nth, node)
+        for nth, domain in enumerate(turn)
         for place, node in enumerate(peers[domain])
     ]
     order = [node for *_, node in sorted(rounds)]
