@@ -20,7 +20,9 @@ from penstock.pipeline.journal import Journal
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import ON_ERROR, Wave
 from penstock.pipeline.windowed import advanced_watermarks
+from penstock.state.catalog import Block, Catalog, chain
 from penstock.state.home import Keeping
+from penstock.state.recovery import Pull, Unrecoverable, plan_recovery
 from penstock.state.runs import Span, StateLost
 from penstock.state.spread import Spread, Tolerance, spread, tolerance, worst
 
@@ -162,6 +164,7 @@ class Driver:
         self.batch = int(done.get("batch", -1))
         self.watermarks: dict[str, int | None] = dict(done.get("watermarks", {}))
         self.passed: dict[str, int | None] = dict(done.get("passed", {}))
+        self.catalog = Catalog()
         self.held = held_by(self.layout, done.get("state", {}))
         saved = any(not held.empty for held in self.held.values())
         if saved and not keeping.in_checkpoint:
@@ -202,7 +205,7 @@ class Driver:
         found = [
             tolerance(
                 self._own_keeper(name, index, homes),
-                [instance.blocks[run] for run in instance.chain()],
+                self._blocks(name, index),
                 homes,
                 asked=self._keeping.check + 1,
             )
@@ -248,7 +251,16 @@ class Driver:
             homes=homes,
             keeping=keeping,
             bases={n: tuple(i.version for i in h.instances) for n, h in self.held.items()},
-            floors={n: tuple(i.floor for i in h.instances) for n, h in self.held.items()},
+            floors={
+                name: tuple(
+                    max(
+                        (block.last for block in self._blocks(name, i) if not block.first),
+                        default=-1,
+                    )
+                    for i in range(len(held.instances))
+                )
+                for name, held in self.held.items()
+            },
             backed={n: tuple(i.backed for i in h.instances) for n, h in self.held.items()},
             keepers=tuple(keepers.values()),
             spreads=spreads,
@@ -340,6 +352,8 @@ class Driver:
             held.table = tables[name]
             count = plan.parallelism[name]
             held.instances += [Instance() for _ in range(count - len(held.instances))]
+            for index in range(count, len(held.instances)):
+                self.catalog.forget(self.layout.pipeline.name, name, index)
             del held.instances[count:]
         self.plan = plan
         return replace(took, seconds=time.perf_counter() - started)
@@ -371,28 +385,31 @@ class Driver:
 
     def _rebuild(self, wanted: list[tuple[str, int, Instance, str]], alive: frozenset[str]) -> int:
         """Put state together from fragments, first from as few as needed, then from all."""
-        size, every = 0, wanted
-        missing: dict[tuple[str, int], str] = {}
+        size, left = 0, wanted
+        why: dict[tuple[str, int], str] = {}
         for everything in (False, True):
-            pieces: dict[tuple[str, int], dict[str, list[tuple[Span, int]]]] = {}
-            for name, index, instance, _ in wanted:
-                chosen: dict[str, list[tuple[Span, int]]] = {}
-                for run in instance.chain():
-                    block = instance.blocks[run]
-                    there = [(i, k) for i, k in enumerate(block.keepers) if k in alive]
-                    for i, keeper in there if everything else there[: block.r]:
-                        chosen.setdefault(keeper, []).append((run, i))
-                pieces[name, index] = chosen
-            missing.clear()
-            size += self._send(wanted, pieces, missing)
-            wanted = [w for w in wanted if (w[0], w[1]) in missing]
-        if wanted and not self._keeping.in_checkpoint:
-            told = "; ".join(f"{n}[{i}]: {missing[n, i]}" for n, i, _, _ in wanted)
+            pieces: dict[tuple[str, int], tuple[Pull, ...]] = {}
+            for name, index, _, target in left:
+                try:
+                    plan = plan_recovery(self._blocks(name, index), alive, target)
+                except Unrecoverable as error:
+                    why[name, index] = str(error)
+                else:
+                    pieces[name, index] = plan.pulls + (plan.spares if everything else ())
+            tried = [w for w in left if pieces.get((w[0], w[1]))]
+            missing: dict[tuple[str, int], str] = {}
+            size += self._send(tried, pieces, missing)
+            why.update(missing)
+            done = {(w[0], w[1]) for w in tried} - set(missing)
+            left = [w for w in left if (w[0], w[1]) not in done]
+        if left and not self._keeping.in_checkpoint:
+            told = "; ".join(f"{n}[{i}]: {why.get((n, i), 'no copies')}" for n, i, _, _ in left)
             raise StateLost(f"state cannot be put together from what peers have: {told}")
-        for _, _, instance, _ in wanted:
-            instance.backed, instance.blocks = -1, {}
+        for name, index, instance, _ in left:
+            instance.backed = -1
+            self.catalog.forget(self.layout.pipeline.name, name, index)
         if not self._keeping.in_checkpoint:
-            for _, _, instance, _ in every:
+            for _, _, instance, _ in wanted:
                 # Less only where backups are not made with every batch.
                 instance.version = instance.backed
         return size
@@ -400,7 +417,7 @@ class Driver:
     def _send(
         self,
         wanted: list[tuple[str, int, Instance, str]],
-        pieces: Mapping[tuple[str, int], Mapping[str, list[tuple[Span, int]]]],
+        pieces: Mapping[tuple[str, int], tuple[Pull, ...]],
         missing: dict[tuple[str, int], str] | None = None,
     ) -> int:
         """Run the job that carries; return the bytes, and note what is missing."""
@@ -409,15 +426,20 @@ class Driver:
         parcels: dict[str, list[Parcel]] = {}
         for to, (name, index, instance, _) in enumerate(wanted):
             if (name, index) in pieces:
-                for keeper, chosen in pieces[name, index].items():
-                    parcel = Parcel(name, index, instance.backed, to, tuple(chosen))
-                    parcels.setdefault(keeper, []).append(parcel)
+                for pull in pieces[name, index]:
+                    run = Span(pull.block.first, pull.block.last)
+                    parcel = Parcel(name, index, instance.backed, to, ((run, pull.index),))
+                    parcels.setdefault(pull.keeper, []).append(parcel)
             else:
                 parcel = Parcel(name, index, instance.version, to)
                 parcels.setdefault(instance.place, []).append(parcel)
         runs = [
-            (name, index, instance.chain() if (name, index) in pieces else ())
-            for name, index, instance, _ in wanted
+            (
+                name,
+                index,
+                tuple({Span(p.block.first, p.block.last) for p in pieces.get((name, index), ())}),
+            )
+            for name, index, _, _ in wanted
         ]
         stages = (
             Stage(tuple(parcels), Send(tuple(tuple(p) for p in parcels.values()))),
@@ -536,9 +558,8 @@ class Driver:
 
     def _thin(self, name: str, index: int, wanted: Spread, homes: Mapping[str, str]) -> bool:
         """Whether an instance's fragments survive less than they could."""
-        instance = self.held[name].instances[index]
         own = self._own_keeper(name, index, homes)
-        blocks = [instance.blocks[run] for run in instance.chain()]
+        blocks = self._blocks(name, index)
         if not blocks:
             return bool(wanted.keepers)
         now = tolerance(own, blocks, homes).nodes
@@ -550,11 +571,22 @@ class Driver:
         if place is None:
             peers = wave.keeping.by_peers
             place = self.backend.place(wave.homes[name][index]) if peers else ""
-        kept: Spread | None = None
-        if name in wave.spreads:
-            one = wave.spreads[name][index]
-            kept = replace(one, keepers=tuple(self.backend.place(h) for h in one.keepers))
-        self.held[name].instances[index].saved(saved, place, kept)
+        instance = self.held[name].instances[index]
+        instance.version, instance.place = int(saved["version"]), place
+        if "backed" not in saved or not wave.spreads[name][index].keepers:
+            return
+        one, topology = wave.spreads[name][index], self.layout.pipeline.name
+        keepers = tuple(self.backend.place(home) for home in one.keepers)
+        first, last = saved["backed"]
+        size = int(saved["bytes"])
+        self.catalog.add(Block(topology, name, index, first, last, one.r, one.c, keepers, size))
+        instance.backed = last
+        self.catalog.retain(topology, name, index, [last])
+
+    def _blocks(self, name: str, index: int) -> tuple[Block, ...]:
+        """Find what peers have of an instance, the newest run first."""
+        backed = self.held[name].instances[index].backed
+        return chain(self.catalog.find(self.layout.pipeline.name, name, index), backed)
 
     def _sinks(
         self, batch_id: int, frames: list[Frame], stats: tuple[InstanceStats, ...]
