@@ -29,6 +29,7 @@ from penstock.strategies.place.relabel import bounded
 from penstock.strategies.replan import worthwhile
 from penstock.strategies.route.skew import routed
 from penstock.strategies.scale.head_room import fewest_nodes, load_limit
+from penstock.strategies.trigger.head_room import HeadRoom
 
 WORDS = Topology(
     "wordcount",
@@ -137,3 +138,17 @@ def test_a_key_hotter_than_an_instance_is_split_and_the_rest_rebalanced() -> Non
     again = Penstock(partitions=4).plan(Request(WORDS, NODES, measured, first))
     assert isinstance(again, Plan)
     assert not diff(first, again).moves
+
+
+def test_a_gain_must_fit_with_a_margin_in_every_window() -> None:
+    # At 10,000/s the running plan spreads what one node could hold at 4,000/s.
+    wide = Penstock().plan(at(10_000, None))
+    assert isinstance(wide, Plan)
+    low, high = (Measurements(source_rates={"lines": rate}) for rate in (4_000.0, 9_500.0))
+    trigger = HeadRoom()
+    request = replace(at(4_000, wide), recent=(low,))
+    together = Penstock().plan(at(4_000, None))
+    assert isinstance(together, Plan)
+    proposal = replace(together, before=wide.after)
+    assert trigger.check(request, proposal).fires
+    assert not trigger.check(replace(request, recent=(high, low)), proposal).fires
