@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.control.scene import scene
 
 from penstock.control.settings import Settings
 from penstock.model import Plan
-from tests.control.scene import scene
 
 
 def used(plan: Plan) -> set[str]:

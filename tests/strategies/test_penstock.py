@@ -141,14 +141,16 @@ def test_a_key_hotter_than_an_instance_is_split_and_the_rest_rebalanced() -> Non
 
 
 def test_a_gain_must_fit_with_a_margin_in_every_window() -> None:
-    # At 10,000/s the running plan spreads what one node could hold at 4,000/s.
-    wide = Penstock().plan(at(10_000, None))
+    roomy = Cluster.of(12, cpu_cores=2, mem_mb=40_000, processes=2, slots=16)
+
+    def asked(rate: float, running: Plan | None) -> Request:
+        return replace(at(rate, running), cluster=roomy)
+
+    wide, together = Penstock().plan(asked(10_000, None)), Penstock().plan(asked(4_000, None))
     assert isinstance(wide, Plan)
-    low, high = (Measurements(source_rates={"lines": rate}) for rate in (4_000.0, 9_500.0))
-    trigger = HeadRoom()
-    request = replace(at(4_000, wide), recent=(low,))
-    together = Penstock().plan(at(4_000, None))
     assert isinstance(together, Plan)
     proposal = replace(together, before=wide.after)
-    assert trigger.check(request, proposal).fires
-    assert not trigger.check(replace(request, recent=(high, low)), proposal).fires
+    low, high = (Measurements(source_rates={"lines": rate}) for rate in (3_500.0, 9_500.0))
+    request = replace(asked(3_500, wide), recent=(low,))
+    assert HeadRoom().check(request, proposal).fires
+    assert not HeadRoom().check(replace(request, recent=(high, low)), proposal).fires
