@@ -66,7 +66,7 @@ class Loop:
         self._batch = -1
         self._verified = 0
         self._told: Event | None = None
-        self._shown = ("", -1)
+        self._shown: tuple[Choice, str, int] | None = None
 
     @property
     def state(self) -> State:
@@ -135,7 +135,13 @@ class Loop:
         self.decision = decision
         if now.demand is not None:
             self._recent = (*self._recent, now.demand)[-RECENT:]
-        if decision.choice is Choice.KEEP or self._known(decision):
+        if decision.choice is Choice.KEEP:
+            return
+        advised = self.settings.recommend_only or decision.choice is Choice.REFUSE
+        if advised and not now.lost:
+            # Nothing will be different so soon, and planning costs time.
+            self.guards = self.guards.after_change(self._batch, self.settings.cooldown)
+        if advised and self._shown_before(decision):
             return
         target = decision.target.active if decision.target is not None else plan.active
         self.decided += 1
@@ -153,13 +159,12 @@ class Loop:
             self._applier.begin(decision, event, now.observation)
             self._after_action()
 
-    def _known(self, decision: Decision) -> bool:
-        """Whether the same was refused, or recommended, in the rounds before."""
-        repeats = self.settings.recommend_only or decision.choice is Choice.REFUSE
-        shown = (f"{decision.choice.value} {decision.key}", self.guards.quiet_until)
-        known = repeats and shown == self._shown
-        self._shown = shown
-        return known
+    def _shown_before(self, decision: Decision) -> bool:
+        """Whether the same was refused, or recommended, the last time."""
+        known = self.guards.disappointments.get(decision.key)
+        shown = (decision.choice, decision.key, known.times if known else 0)
+        before, self._shown = self._shown, shown
+        return shown == before
 
     def _verify(self, now: Assessment) -> bool:
         """Judge what the last decision gained, once enough was seen; return whether it is over."""
