@@ -15,6 +15,9 @@ from penstock.store.records import DECISION, EventRecord
 
 FORMAT = 1
 
+#: Kind of the events that are no decision but good to know.
+NOTE = "note"
+
 #: Moves that an event names one by one; of more it keeps the number.
 NAMED_MOVES = 100
 
@@ -168,7 +171,9 @@ class Event:
         at_s : float
             Seconds since 1970.
         """
-        return EventRecord(run, number, at_s, DECISION, self.text, self.to_dict(), self.batch)
+        kind = NOTE if self.status is Status.NOTED else DECISION
+        batch = self.batch if self.batch >= 0 else None
+        return EventRecord(run, number, at_s, kind, self.text, self.to_dict(), batch)
 
     @classmethod
     def of_record(cls, record: EventRecord) -> Event:
