@@ -47,6 +47,8 @@ class Assessment:
         Of the rate since the evaluation before, as a part of it.
     level_rounds : int
         Evaluations since the rate last moved.
+    swing : float or None
+        Coefficient of variation of the rate, from the last window that did not mix two levels.
     taken : mapping of str to float
         Part of each node's CPU that others take, where it is worth noticing.
     slow : frozenset of str
@@ -63,6 +65,7 @@ class Assessment:
     rate_per_s: float = 0.0
     change: float = 0.0
     level_rounds: int = MIXED
+    swing: float | None = None
     taken: Mapping[str, float] = field(default_factory=dict)
     slow: frozenset[str] = frozenset()
     lost: tuple[str, ...] = ()
@@ -113,7 +116,10 @@ def evaluate(
     change = rate / before.rate_per_s - 1.0 if before and before.rate_per_s > 0 else 0.0
     level = before.level_rounds + 1 if before else MIXED
     level = 0 if abs(change) > MOVED else level
-    demand = None if measured is None else at_rate(measured, rate, mixed=level < MIXED)
+    swing = before.swing if before and (level < MIXED or measured is None) else None
+    if measured is not None and level >= MIXED:
+        swing = measured.rate_cv
+    demand = None if measured is None else replace(at_rate(measured, rate), rate_cv=swing)
     taken = _taken(observation, topology, plan, before)
     slow = _slow(taken, before)
     live = observation.cluster
@@ -134,6 +140,7 @@ def evaluate(
         rate,
         change,
         level,
+        swing,
         taken,
         slow,
         lost,
@@ -141,11 +148,10 @@ def evaluate(
     )
 
 
-def at_rate(measured: Measurements, rate_per_s: float, *, mixed: bool = False) -> Measurements:
+def at_rate(measured: Measurements, rate_per_s: float) -> Measurements:
     """Bring a window to the rate of now: what is processed is not what comes while nodes are full.
 
-    Nothing is touched while the two differ by no more than noise does. A window that mixes two
-    levels says nothing about how much the rate swings, so that its `rate_cv` is left out.
+    Nothing is touched while the two differ by no more than noise does.
 
     Examples
     --------
@@ -156,7 +162,7 @@ def at_rate(measured: Measurements, rate_per_s: float, *, mixed: bool = False) -
     processed = _source_rate(measured)
     factor = rate_per_s / processed if processed > 0 and rate_per_s > 0 else 1.0
     if abs(factor - 1.0) <= MOVED:
-        return replace(measured, rate_cv=None) if mixed else measured
+        return measured
     return replace(
         measured,
         source_rates={name: rate * factor for name, rate in measured.source_rates.items()},
@@ -168,7 +174,6 @@ def at_rate(measured: Measurements, rate_per_s: float, *, mixed: bool = False) -
             name: {key: rate * factor for key, rate in keys.items()}
             for name, keys in measured.hot_keys.items()
         },
-        rate_cv=None,
     )
 
 
