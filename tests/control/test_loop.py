@@ -105,7 +105,7 @@ def test_recommend_only_shows_everything_and_changes_nothing(strategy: str) -> N
         clock=lambda: 0.0,
         listener=events.append,
     )
-    for _ in range(200):
+    for _ in range(120):
         inner.run()
         loop.tick()
     assert runtime.touched == []

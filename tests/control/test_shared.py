@@ -29,7 +29,7 @@ from penstock.testing.scenarios import wordcount
 PARTS = {"big": WORDS, "small": wordcount(2)}
 
 
-@pytest.mark.parametrize("strategy", ["penstock", "ra", "sra", "ms", "sl", "ts", "even"])
+@pytest.mark.parametrize("strategy", ["penstock", "ra", "sra", "ts", "even"])
 def test_a_plan_for_all_is_a_plan_for_each(strategy: str) -> None:
     cluster = small_nodes(6)
     request = Request(join_topologies(PARTS), cluster, rng=np.random.default_rng(0))

@@ -14,7 +14,7 @@ def used(plan: Plan) -> set[str]:
 
 
 @pytest.mark.parametrize("strategy", ["penstock", "ra", "sra"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_noise_on_a_level_stream_decides_nothing_after_warm_up(strategy: str, seed: int) -> None:
     level = scene(strategy=strategy, noise=0.1, seed=seed)
     level.run(600)
