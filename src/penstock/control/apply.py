@@ -142,7 +142,7 @@ class Applier:
             names = dict(zip(flight.decision.spares, came, strict=False))
             self.flight = replace(flight, names=names)
             waited = batch - flight.since_batch
-            self._did(StepTaken(f"{len(came)} nodes came after {waited} batches", batch))
+            self._did(StepTaken(f"{_arrivals(came, names)} after {waited} batches", batch))
             if flight.decision.stages:
                 self.machine.on("nodes came")
                 self._move(batch)
@@ -223,3 +223,9 @@ def _words(stage: Stage, number: int, count: int) -> str:
     if stage.partitions:
         moved = f"{moved} and {stage.partitions} router partitions"
     return f"step {number} of {count}: {moved}"
+
+
+def _arrivals(came: list[str], names: Mapping[str, str]) -> str:
+    meant = {node: spare for spare, node in names.items()}
+    told = [f"{node} for {meant[node]}" if node in meant else node for node in came]
+    return f"{', '.join(told)} came"

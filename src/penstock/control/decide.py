@@ -257,7 +257,9 @@ def _kept(
     now: Situation, answer: Keep, settings: Settings, guards: Guards
 ) -> tuple[Decision, Guards]:
     """Keep the plan; nodes that it leaves idle go, and those that are missing come."""
-    guards = replace(guards, wanted_rounds=0)
+    # A rate that moves is a reason for a change by itself, as soon as the strategy wants one.
+    rounds = guards.wanted_rounds + 1 if now.assessment.moving else 0
+    guards = replace(guards, wanted_rounds=rounds)
     live = len(now.live)
     short = settings.min_nodes - live
     if short > 0 and _spare_nodes(now, settings, guards):
