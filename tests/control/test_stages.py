@@ -47,13 +47,18 @@ def test_plans_on_the_way_are_complete_and_route_to_instances_that_are_there(
     running, target = plan_of(old, seed, table), plan_of(new, seed + 1, table)
     change = diff(running, target)
     steps = schedule(change, WORDS)
-    made = stages_of(running, target, steps, lambda plan: priced(plan, WORDS, NODES, None))
+    made = stages_of(running, target, steps, WORDS, lambda p: priced(p, WORDS, NODES, None))
     request = Request(WORDS, NODES)
     for stage in made:
         check_complete(stage.plan, request)
         check_spots(stage.plan, request)
     assert made[-1].plan is target
     assert sum(len(stage.moves) for stage in made) == len(change.moves)
+    # Only `count` has state: its two halves, and all else with them.
+    assert len(made) <= 2
+    for stage in made:
+        halves = [m for m in stage.moves if m.operator == "count" and m.origin and m.target]
+        assert len(halves) <= (min(old[2], new[2]) + 1) // 2
     before = running
     for stage in made:
         moved = {(m.operator, m.index) for m in diff(before, stage.plan).moves}
@@ -79,7 +84,7 @@ def test_nothing_to_move_is_one_stage() -> None:
     split = replace(running.routing["count"], split={7: (0, 1)})
     target = replace(running, routing={"count": split})
     change = diff(running, target)
-    (stage,) = stages_of(running, target, schedule(change, WORDS), lambda plan: plan)
+    (stage,) = stages_of(running, target, schedule(change, WORDS), WORDS, lambda p: p)
     assert stage.plan is target
 
 

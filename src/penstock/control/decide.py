@@ -223,7 +223,7 @@ def _change(
         after=target.after,
         target=target,
         change=change,
-        stages=stages_of(now.running, target, kept, price),
+        stages=stages_of(now.running, target, kept, now.topology, price),
         nodes=nodes if guards.fixed_nodes else max(nodes, settings.min_nodes),
         spares=spares,
         release=_releasable(now, target, nodes, settings, guards),

@@ -9,6 +9,7 @@ from penstock.model import (
     Cluster,
     Cost,
     InvalidValue,
+    Kind,
     Measurements,
     Move,
     Plan,
@@ -25,7 +26,7 @@ from penstock.model.arrays import frozen_ints
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One step of a migration and the plan that it leads to."""
+    """What is moved at one batch boundary, and the plan that it leads to."""
 
     plan: Plan
     moves: tuple[Move, ...] = ()
@@ -33,11 +34,15 @@ class Stage:
 
 
 def stages_of(
-    running: Plan, target: Plan, steps: tuple[Step, ...], price: Callable[[Plan], Plan]
+    running: Plan,
+    target: Plan,
+    steps: tuple[Step, ...],
+    topology: Topology,
+    price: Callable[[Plan], Plan],
 ) -> tuple[Stage, ...]:
-    """Build the plan after each step; the last one is the target itself.
+    """Build the plan at each batch boundary; the last one is the target itself.
 
-    A change that moves nothing, as of the keys that are split, is one step.
+    A change that moves nothing, as of the keys that are split, is one stage.
 
     Parameters
     ----------
@@ -48,12 +53,35 @@ def stages_of(
         return (Stage(target),)
     made: list[Stage] = []
     walk = _Walk.of(running)
-    for number, step in enumerate(steps, start=1):
-        walk = walk.after(step, target)
-        last = number == len(steps)
-        plan = target if last else price(walk.plan(target, number, len(steps)))
-        made.append(Stage(plan, step.moves, len(step.partitions)))
+    together = gathered(steps, topology)
+    for number, group in enumerate(together, start=1):
+        for step in group:
+            walk = walk.after(step, target)
+        last = number == len(together)
+        plan = target if last else price(walk.plan(target, number, len(together)))
+        moves = tuple(move for step in group for move in step.moves)
+        made.append(Stage(plan, moves, sum(len(step.partitions) for step in group)))
     return tuple(made)
+
+
+def gathered(steps: tuple[Step, ...], topology: Topology) -> tuple[tuple[Step, ...], ...]:
+    """Make steps that carry no state together with the next one that does, or with the last.
+
+    Between two batches an instance without state moves for free: a batch of its own would only
+    delay what comes after it.
+    """
+    groups: list[list[Step]] = [[]]
+    for step in steps:
+        groups[-1].append(step)
+        operators = {m.operator for m in step.moves} | {p.operator for p in step.partitions}
+        if any(topology[name].kind is Kind.STATEFUL for name in operators):
+            groups.append([])
+    rest = groups.pop()
+    if groups:
+        groups[-1] += rest
+    else:
+        groups = [rest]
+    return tuple(tuple(group) for group in groups)
 
 
 def limited(steps: tuple[Step, ...], max_moves: int) -> tuple[Step, ...]:
