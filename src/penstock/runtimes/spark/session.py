@@ -15,6 +15,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+import penstock
 from penstock.model import InvalidValue, PenstockError
 from penstock.runtimes.spark.jvm import jvm_of
 
@@ -44,6 +45,8 @@ def settings(master: str) -> dict[str, str]:
     }
     if master.startswith("local"):
         wanted |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Workers run elsewhere: a relative path, or another installed penstock, would mislead them.
+        wanted["spark.executorEnv.PYTHONPATH"] = str(Path(penstock.__file__).parents[1])
     if master.startswith("local-cluster"):
         # One executor stands for one node: what it reads of another's must count as remote.
         wanted["spark.shuffle.readHostLocalDisk"] = "false"
