@@ -45,7 +45,10 @@ def drawn(width: int, reasons: tuple[str, ...] = (), **changes: Any) -> list[str
     board.plan(SimpleNamespace(reasons=reasons))  # type: ignore[arg-type]
     board.tick(18.4)
     console.print(board.view())
-    return console.export_text().splitlines()
+    *lines, blank = console.export_text().splitlines()
+    # The cursor waits on a line of its own.
+    assert blank == ""
+    return lines
 
 
 def test_all_figures_fit_into_80_columns() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.spinner import Spinner
@@ -71,6 +71,7 @@ class Board:
                 Live(
                     console=self._console,
                     transient=True,
+                    redirect_stderr=False,
                     refresh_per_second=5,
                     get_renderable=self.view,
                 )
@@ -152,7 +153,9 @@ class Board:
         if self._decision:
             body.add_row(self._last_decision(inside))
         title = Text(f"{self._status}  {self._elapsed:.0f} s, {self._rows:,} rows")
-        return Panel(body, title=title, title_align="left")
+        # A terminal echoes Ctrl-C at the cursor: behind a full line it would begin another, and the
+        # view could not be taken away.
+        return Group(Panel(body, title=title, title_align="left"), "")
 
     def _figures(self) -> list[list[tuple[str, str]]]:
         with self._lock:

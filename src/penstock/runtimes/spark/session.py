@@ -89,7 +89,12 @@ def session(
         memory = int(master.rstrip("]").split(",")[2])
         builder = builder.config("spark.executor.memory", f"{memory}m")
     spark: SparkSession = builder.getOrCreate()
-    wait_for_executors(spark, expected_executors(master), timeout_s)
+    try:
+        wait_for_executors(spark, expected_executors(master), timeout_s)
+    except BaseException:
+        # Nobody else knows of it yet: what was started must not stay.
+        spark.stop()
+        raise
     return spark
 
 
