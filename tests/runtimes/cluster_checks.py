@@ -51,6 +51,10 @@ def run_app(
         "honoured": sum(b.tasks_honoured for b in records.batches),
         "executors": sorted({i.executor for i in records.instances}),
         "remote_bytes": sum(b.remote_bytes for b in records.batches),
+        "local_bytes": sum(b.local_bytes for b in records.batches),
+        "near_bytes": sum(
+            f.host_local_bytes for f in jvm_of(spark.sparkContext).tasks(run.backend.group)
+        ),
         "lost": records.run.rows_lost,
         "duplicated": records.run.rows_duplicated,
         "events": [event.text for event in records.events],

@@ -37,6 +37,11 @@ def test_a_plan_is_honoured_on_a_standalone_master(tmp_path: Path) -> None:
     assert all(found["equal"].values())
     assert found["honoured"] == found["tasks"] > 0
     assert len(found["executors"]) == WORKERS
+    # Both executors are on one host, so Spark reads the other's blocks from its disk and calls them
+    # local. Each stands for a node: they crossed nodes.
+    assert found["near_bytes"] > 0
+    assert found["remote_bytes"] > 0
+    assert found["local_bytes"] > 0
     assert (found["lost"], found["duplicated"]) == (0, 0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +68,7 @@ def observe(
             tasks += 1
             honoured += fact.executor == wanted
     instances = _instances(run, plan, result, ran)
+    local, host_local, remote = tiers(ran.values(), {i.node for i in instances})
     stateful = [v.name for v in layout.vertices if v.kind is Kind.STATEFUL]
     lin, lit = imbalance(instances, stateful)
     edges = _edges(run, layout, result)
@@ -82,8 +83,9 @@ def observe(
             rows_out=sum(result.rows_to_sinks.values()),
             queue_length=queue_length,
             dropped=dropped,
-            local_bytes=sum(fact.local_bytes for fact in ran.values()),
-            remote_bytes=sum(fact.remote_bytes for fact in ran.values()),
+            local_bytes=local,
+            host_local_bytes=host_local,
+            remote_bytes=remote,
             tasks=tasks,
             tasks_honoured=honoured,
             nodes_used=len({i.node for i in instances}),
@@ -97,6 +99,24 @@ def observe(
         lost,
         duplicated,
     )
+
+
+def tiers(facts: Collection[TaskFact], nodes: Collection[str]) -> tuple[int, int, int]:
+    """Bytes that tasks read within a process, within a node and across nodes.
+
+    Parameters
+    ----------
+    facts : collection of TaskFact
+    nodes : collection of str
+        Names of the nodes in use: hosts, or executors that stand for nodes where all are on one
+        host. In the latter case what they read of each other crosses nodes.
+    """
+    local = sum(fact.local_bytes for fact in facts)
+    host_local = sum(fact.host_local_bytes for fact in facts)
+    remote = sum(fact.remote_bytes for fact in facts)
+    if any(fact.host in nodes for fact in facts):
+        return local, host_local, remote
+    return local, 0, remote + host_local
 
 
 def _instances(
