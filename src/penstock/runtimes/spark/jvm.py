@@ -49,6 +49,7 @@ class TaskFact:
     run_ms: int = 0
     jvm_cpu_ns: int = 0
     local_bytes: int = 0
+    host_local_bytes: int = 0
     remote_bytes: int = 0
     peak_memory_bytes: int = 0
 
@@ -77,6 +78,7 @@ class Jvm:
             for name, binary in code.items():
                 out.writestr(name.replace(".", "/") + ".class", binary)
         sc._jsc.addJar(str(jar))
+        self._call("listen", sc._jsc.sc())
 
     def pin(self, rdd: Any, locations: list[str]) -> Any:
         """Wrap an RDD so that its partitions prefer the given locations."""
