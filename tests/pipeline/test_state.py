@@ -109,6 +109,7 @@ def test_state_beyond_its_memory_is_mapped(tmp_path: Path) -> None:
         expected.update(dict.fromkeys(keys.tolist(), version))
         for key in removed:
             expected.pop(key, None)
+    assert state.base.rows is not None
     assert state.base.rows.column(0).num_chunks > 1, "it was to be mapped, in chunks"
     assert state.size == len(expected)
     assert content(state) == expected

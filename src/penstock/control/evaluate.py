@@ -228,7 +228,7 @@ def _taken(
             if node.name in known:
                 taken[node.name] = known[node.name]
             continue
-        part = min(seen.cpu, 1.0) - own.get(node.name, 0.0) / node.cpu_cores
+        part = seen.cpu - own.get(node.name, 0.0) / node.cpu_cores
         if part >= NOTICED:
             taken[node.name] = min(round(part / STEP) * STEP, 0.95)
     return taken

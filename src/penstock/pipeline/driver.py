@@ -358,6 +358,31 @@ class Driver:
         self.plan = plan
         return replace(took, seconds=time.perf_counter() - started)
 
+    def retire(self, nodes: Iterable[str]) -> Carried:
+        """Have nodes keep nothing from now on; what they kept is given to others at once."""
+        started = time.perf_counter()
+        self.retiring |= set(nodes)
+        number = self._begin({"retired": sorted(self.retiring)})
+        wave = replace(self.wave({}, number), tidy=False)
+        parties = [
+            Party(name, index, held.instances[index].version, held.by, held.route, None, whole=True)
+            for name, held in self.held.items()
+            for index in range(len(held.instances))
+            if (name, index) in wave.whole
+        ]
+        if not parties or not wave.keepers:
+            return Carried(time.perf_counter() - started)
+        places = tuple(self.held[p.vertex].instances[p.instance].place for p in parties)
+        keepers = tuple(self.backend.place(home) for home in wave.keepers)
+        stages = (Stage(places, Settle(wave, tuple(parties))), Stage(keepers, Keep(wave)))
+        answers = self._answers("spread fragments anew", stages)
+        size = 0
+        for answer in answers:
+            key = (answer["vertex"], answer["instance"])
+            self._note_saved(wave, *key, answer["saved"])
+            size += int(answer["saved"]["bytes"])
+        return Carried(time.perf_counter() - started, size)
+
     def _carry(self, plan: Plan) -> Carried:
         """Bring the state of instances whose home changes to the new one."""
         alive = self.backend.alive()
