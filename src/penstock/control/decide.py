@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -36,6 +37,9 @@ from penstock.strategies import Request, Strategy
 
 #: Keys of decisions that are not about a plan.
 SPARE_NODES, RELEASE, LOST = "more nodes", "release idle nodes", "nodes lost"
+
+#: Batches that a rate may go on moving before it is answered all the same.
+PATIENCE = 10
 
 
 class Choice(str, Enum):
@@ -176,7 +180,8 @@ def decide(
 
 def _held_back(now: Situation, settings: Settings, guards: Guards) -> Reason | None:
     """Return why a change that is wanted has to wait."""
-    if now.assessment.moving:
+    patience = settings.stable_rounds + math.ceil(PATIENCE / settings.every)
+    if now.assessment.moving and guards.wanted_rounds < patience:
         text = f"a change is wanted, but the rate still moves: {now.assessment.change:+.0%}"
         return Reason(text, {"rate_change": now.assessment.change})
     if guards.wanted_rounds < settings.stable_rounds:
