@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.control.scene import Scene, first_plan, scene, small_nodes
 
-from penstock.control.decide import SPARE_NODES
+from penstock.control.decision import SPARE_NODES
 from penstock.control.events import Event, Status
 from penstock.control.loop import Loop
 from penstock.control.machine import TRANSITIONS, IllegalTransition, Machine, State

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.control.apply import Applier, Ending, Flight
-from penstock.control.decide import RELEASE, SPARE_NODES, Choice, Decision, Situation, decide
+from penstock.control.decide import Situation, decide
+from penstock.control.decision import RELEASE, SPARE_NODES, Choice, Decision
 from penstock.control.evaluate import Assessment, evaluate
 from penstock.control.events import Event, Status, event_of
 from penstock.control.gain import judge
