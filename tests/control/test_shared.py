@@ -10,7 +10,7 @@ from tests.control.scene import WORDS, first_plan, small_nodes
 
 from penstock.control.events import Event
 from penstock.control.loop import Loop
-from penstock.control.port import Observation
+from penstock.control.port import ActionFailed, Observation
 from penstock.control.settings import Settings
 from penstock.control.shared import (
     join_measurements,
@@ -151,3 +151,29 @@ def test_a_runtime_that_fails_drops_out_and_the_others_go_on() -> None:
     pair.parts["a"].broken = True
     with pytest.raises(PenstockError, match=r"no topology is left.*the query died"):
         pair.run(5)
+
+
+@pytest.mark.parametrize("method", ["apply", "request_nodes", "release_nodes"])
+def test_a_failure_in_an_action_drops_one_and_a_refusal_none(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair()
+    together, first = pair.together, pair.parts["a"]
+    turned = replace(together.plan, node_of=(together.plan.node_of + 1) % 4)
+    argument = {"apply": turned, "request_nodes": 5, "release_nodes": ("node-3",)}[method]
+    first.fails[method] = "not today"
+    with pytest.raises(ActionFailed, match="not today"):
+        getattr(together, method)(argument)
+    assert set(together.runtimes) == {"a", "b"}
+
+    def crash(_: object) -> None:
+        raise RuntimeError("the session is gone")
+
+    monkeypatch.setattr(first, method, crash)
+    getattr(together, method)(argument)
+    assert set(together.runtimes) == {"b"}
+    assert pair.failed == ["a"]
+    assert pair.parts["b"].calls
+    together.add("a", first)
+    assert set(together.runtimes) == {"a", "b"}
+    assert not together.failures

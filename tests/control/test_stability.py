@@ -70,3 +70,27 @@ def test_a_slow_node_that_cannot_be_spared_is_relieved() -> None:
     # Both nodes are needed: 1.4 cores are asked for, 1.45 are left.
     assert used(slow.runtime.plan) == set(slow.runtime.cluster.names)
     assert slow.runtime.observe().throughput_per_s > 0.9 * 2000
+
+
+@pytest.mark.parametrize("strategy", ["penstock", "ra"])
+def test_a_rate_that_never_rests_is_answered_all_the_same(strategy: str) -> None:
+    def ramp(at_s: float) -> float:
+        return float(min(2000.0 * 1.045 ** max(0.0, at_s - 60.0), 9000.0))
+
+    climbing = scene(ramp, strategy=strategy, settings=Settings(max_nodes=12))
+    climbing.run(95)
+    assert climbing.loop.assessment is not None
+    assert climbing.loop.assessment.moving
+    assert [e for e in climbing.since(60) if e.moved]
+
+
+@pytest.mark.parametrize("every", [1, 2, 10])
+def test_one_decision_an_edge_however_often_it_looks(every: int) -> None:
+    def step(at_s: float) -> float:
+        return 2000.0 if at_s < 60 else 4500.0
+
+    settings = Settings(every=every, max_nodes=8)
+    stepped = scene(step, strategy="ra", settings=settings, noise=0.05)
+    stepped.run(140)
+    assert len(stepped.since(40)) == 1
+    assert stepped.runtime.observe().throughput_per_s > 4000

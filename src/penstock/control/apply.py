@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from penstock.control.decide import Decision
+from penstock.control.decision import Decision
 from penstock.control.events import Event, Status, StepTaken
 from penstock.control.machine import Machine, State
 from penstock.control.offer import renamed

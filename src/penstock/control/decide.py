@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from enum import Enum
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from penstock.control.decision import LOST, RELEASE, SPARE_NODES, Choice, Decision
 from penstock.control.evaluate import Assessment
 from penstock.control.gain import Expectation, expect
 from penstock.control.guards import Guards
@@ -34,65 +35,8 @@ from penstock.model import (
 )
 from penstock.strategies import Request, Strategy
 
-#: Keys of decisions that are not about a plan.
-SPARE_NODES, RELEASE, LOST = "more nodes", "release idle nodes", "nodes lost"
-
-
-class Choice(str, Enum):
-    """What was decided; a change that a guard holds back for a while is kept, not refused."""
-
-    KEEP = "keep"
-    REFUSE = "refuse"
-    CHANGE = "change"
-
-
-@dataclass(frozen=True, eq=False)
-class Decision:
-    """What is to be done, and why.
-
-    Parameters
-    ----------
-    choice : Choice
-    reasons : tuple of Reason
-        Never empty.
-    key : str
-        What kind of change it is, to know it again; empty when nothing is to change.
-    forced : bool
-        The running plan cannot stay, so that no guard was asked.
-    before, after : Cost or None
-        Cost now, and as predicted.
-    target : Plan or None
-        The plan to come, on nodes that may still be spare.
-    change : Diff
-    stages : tuple of Stage
-        One for each batch boundary.
-    nodes : int
-        Nodes that must be there before the first stage.
-    spares : tuple of str
-        Spare nodes of the target.
-    release : tuple of str
-        Nodes to give up at the end.
-    expected : Expectation or None
-    """
-
-    choice: Choice
-    reasons: tuple[Reason, ...]
-    key: str = ""
-    forced: bool = False
-    before: Cost | None = None
-    after: Cost | None = None
-    target: Plan | None = None
-    change: Diff = field(default_factory=Diff)
-    stages: tuple[Stage, ...] = ()
-    nodes: int = 0
-    spares: tuple[str, ...] = ()
-    release: tuple[str, ...] = ()
-    expected: Expectation | None = None
-
-    @property
-    def changes(self) -> bool:
-        """Whether anything is to be done."""
-        return self.choice is Choice.CHANGE
+#: Batches that a rate may go on moving before it is answered all the same.
+PATIENCE = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +120,8 @@ def decide(
 
 def _held_back(now: Situation, settings: Settings, guards: Guards) -> Reason | None:
     """Return why a change that is wanted has to wait."""
-    if now.assessment.moving:
+    patience = settings.stable_rounds + math.ceil(PATIENCE / settings.every)
+    if now.assessment.moving and guards.wanted_rounds < patience:
         text = f"a change is wanted, but the rate still moves: {now.assessment.change:+.0%}"
         return Reason(text, {"rate_change": now.assessment.change})
     if guards.wanted_rounds < settings.stable_rounds:

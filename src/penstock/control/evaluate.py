@@ -13,8 +13,8 @@ from penstock.model.arrays import group_sums
 from penstock.model.cost import evaluate as cost_of
 from penstock.model.cost import lit
 
-#: The rate has moved when it changed by more than this part since the evaluation before.
-MOVED = 0.15
+#: The rate has moved when it changed by more than this part over so many batches.
+MOVED, OVER_BATCHES = 0.15, 5
 
 #: Evaluations after a move of the rate in which the window still mixes two levels.
 MIXED = 4
@@ -44,7 +44,7 @@ class Assessment:
     rate_per_s : float
         Source tuples a second that come.
     change : float
-        Of the rate since the evaluation before, as a part of it.
+        Of the rate since the last evaluation that is `OVER_BATCHES` old, as a part of it.
     level_rounds : int
         Evaluations since the rate last moved.
     swing : float or None
@@ -55,6 +55,8 @@ class Assessment:
         Nodes of which others take so much that a plan had better leave them.
     lost, idle : tuple of str
         Nodes that the plan uses and that are gone; nodes that are there and that it does not keep.
+    past : tuple
+        Batch and rate of the latest evaluations, this one included.
     """
 
     observation: Observation
@@ -70,6 +72,7 @@ class Assessment:
     slow: frozenset[str] = frozenset()
     lost: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
+    past: tuple[tuple[int, float], ...] = ()
 
     @property
     def moving(self) -> bool:
@@ -113,7 +116,8 @@ def evaluate(
     """
     measured = observation.measurements
     rate = observation.arriving_per_s or _source_rate(measured)
-    change = rate / before.rate_per_s - 1.0 if before and before.rate_per_s > 0 else 0.0
+    past = before.past if before else ()
+    change = _change(past, observation.batch, rate)
     level = before.level_rounds + 1 if before else MIXED
     level = 0 if abs(change) > MOVED else level
     swing = before.swing if before and (level < MIXED or measured is None) else None
@@ -145,6 +149,7 @@ def evaluate(
         slow,
         lost,
         tuple(name for name in live.names if name not in plan.active and name not in used),
+        (*past, (observation.batch, rate))[-OVER_BATCHES - 1 :],
     )
 
 
@@ -187,6 +192,12 @@ def left_over(cluster: Cluster, taken: Mapping[str, float]) -> Cluster:
             for node in cluster.nodes
         )
     )
+
+
+def _change(past: tuple[tuple[int, float], ...], batch: int, rate: float) -> float:
+    """Compare with the rate some batches ago, or the oldest known: the rate itself is a mean."""
+    old = [then for at, then in past if at <= batch - OVER_BATCHES] or [t for _, t in past[:1]]
+    return rate / old[-1] - 1.0 if old and old[-1] > 0 else 0.0
 
 
 def _source_rate(measured: Measurements | None) -> float:

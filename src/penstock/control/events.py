@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from penstock.control.decide import Choice, Decision
+from penstock.control.decision import Choice, Decision
 from penstock.control.evaluate import Assessment
 from penstock.control.gain import Gained
 from penstock.model import Cost, InvalidValue, Reason

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.control.apply import Applier, Ending, Flight
-from penstock.control.decide import RELEASE, SPARE_NODES, Choice, Decision, Situation, decide
+from penstock.control.decide import Situation, decide
+from penstock.control.decision import RELEASE, SPARE_NODES, Choice, Decision
 from penstock.control.evaluate import Assessment, evaluate
 from penstock.control.events import Event, Status, event_of
 from penstock.control.gain import judge
@@ -37,6 +38,13 @@ class Loop:
         Equal seeds and equal observations give equal decisions.
     listener : callable, optional
         Gets an event when it is decided, and again whenever more is known of it.
+
+    Attributes
+    ----------
+    spent_s, acting_s : float
+        Time that it took to collect, evaluate and decide, and that the actions took.
+    assessment, decision
+        The latest, whatever came of them.
     """
 
     def __init__(
@@ -58,6 +66,7 @@ class Loop:
         self.decided = 0
         self.ticks = 0
         self.spent_s = 0.0
+        self.acting_s = 0.0
         self._applier = Applier(runtime, self.settings.node_wait)
         self._clock = clock
         self._seed = seed
@@ -81,7 +90,7 @@ class Loop:
         urgent : bool
             Look now, whenever the next evaluation were: a node was lost.
         """
-        began = self._clock()
+        began, acted = self._clock(), self.acting_s
         self.ticks += 1
         self._batch += 1
         observation = self._collect(urgent)
@@ -91,7 +100,7 @@ class Loop:
                 self._decide(assessment)
         if self._applier.busy:
             self._apply(observation)
-        self.spent_s += self._clock() - began
+        self.spent_s += self._clock() - began - (self.acting_s - acted)
 
     # ---- collect, evaluate
 
@@ -156,8 +165,7 @@ class Loop:
         self._tell(event)
         if decision.changes and not self.settings.recommend_only:
             self._verified = 0
-            self._applier.begin(decision, event, now.observation)
-            self._after_action()
+            self._act(lambda: self._applier.begin(decision, event, now.observation))
 
     def _shown_before(self, decision: Decision) -> bool:
         """Whether the same was refused, or recommended, the last time."""
@@ -192,11 +200,13 @@ class Loop:
         flight = self._applier.flight
         assert flight is not None
         if flight.since_batch < self._batch:
-            self._applier.go_on(self._batch, observation)
-            self._after_action()
+            self._act(lambda: self._applier.go_on(self._batch, observation))
 
-    def _after_action(self) -> None:
-        """Tell what was done, and remember what did not work."""
+    def _act(self, action: Callable[[], None]) -> None:
+        """Let the runtime act; tell what was done, and remember what did not work."""
+        began = self._clock()
+        action()
+        self.acting_s += self._clock() - began
         ended = self._applier.take_ended()
         if ended is not None:
             self._closed(ended)

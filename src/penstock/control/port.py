@@ -31,7 +31,7 @@ class Observation:
     measurements : Measurements or None
         Of the batches since the plan last changed, at most a window of them; None while there are
         too few. The use of a node counts all that runs on it: what its instances do not account for
-        is what others take.
+        is what others take. Leave it out where nodes share a machine and cannot be told apart.
     batch_ms : float
         Time that a batch takes, over the same window.
     throughput_per_s : float
