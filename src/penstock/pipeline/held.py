@@ -27,12 +27,15 @@ class Instance:
         Runs that peers have, and which places keep the fragments.
     backed : int
         The version that they add up to; -1 if none.
+    worn : bool
+        Whether some of their fragments turned out to be corrupt or gone.
     """
 
     version: int = -1
     place: str = ""
     blocks: dict[Span, Spread] = field(default_factory=dict)
     backed: int = -1
+    worn: bool = False
 
     def saved(self, saved: Mapping[str, Any], place: str, spread: Spread | None) -> None:
         """Take note of a version that was saved."""
@@ -41,6 +44,7 @@ class Instance:
             run = Span(*saved["backed"])
             self.blocks[run] = spread
             self.backed = run.last
+            self.worn = self.worn and not run.whole
             needed = set(self.chain())
             self.blocks = {span: kept for span, kept in self.blocks.items() if span in needed}
 
