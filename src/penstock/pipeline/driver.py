@@ -189,8 +189,9 @@ class Driver:
         for number in range(self.number, self.journal.last_commit(), -1):
             entry = self.journal.begun(number)
             if entry is not None and "ranges" in entry:
-                return {n: tuple((a, b) for a, b in cuts) for n, cuts in entry["ranges"].items()}
-        return None
+                return _ranges(entry["ranges"])
+        done = self.journal.committed(self.journal.last_commit()) or {}
+        return _ranges(done["pending"]) if done.get("pending") else None
 
     def position(self) -> dict[str, int]:
         """Position that every source has reached in committed batches."""
@@ -239,7 +240,8 @@ class Driver:
                 whole |= {
                     (name, i)
                     for i, instance in enumerate(instances)
-                    if instance.version >= 0 and self._thin(name, i, wanted[i], keepers)
+                    if instance.version >= 0
+                    and (instance.worn or self._thin(name, i, wanted[i], keepers))
                 }
         return Wave(
             batch_id=self.next_batch,
@@ -356,6 +358,8 @@ class Driver:
                 self.catalog.forget(self.layout.pipeline.name, name, index)
             del held.instances[count:]
         self.plan = plan
+        if took.dealt:
+            self._commit_dealt()
         return replace(took, seconds=time.perf_counter() - started)
 
     def retire(self, nodes: Iterable[str]) -> Carried:
@@ -425,6 +429,9 @@ class Driver:
             missing: dict[tuple[str, int], str] = {}
             size += self._send(tried, pieces, missing)
             why.update(missing)
+            for name, index, instance, _ in tried:
+                # Some of its fragments are not what they should be: it is to be coded anew.
+                instance.worn = instance.worn or (name, index) in missing
             done = {(w[0], w[1]) for w in tried} - set(missing)
             left = [w for w in left if (w[0], w[1]) not in done]
         if left and not self._keeping.in_checkpoint:
@@ -544,6 +551,14 @@ class Driver:
         size = sum(int(answer["bytes"]) for answer in answers)
         return replace(took, state_bytes=took.state_bytes + size, dealt=len(takers))
 
+    def _commit_dealt(self) -> None:
+        """Write down the versions that dealing made: what they replace is not kept for long."""
+        pending = self.pending()
+        done = self.journal.committed(self.journal.last_commit()) or {}
+        done["state"] = {name: held.to_dict() for name, held in self.held.items()}
+        done["pending"] = None if pending is None else {n: list(c) for n, c in pending.items()}
+        self.journal.commit(self.number, done)
+
     def _answers(self, name: str, stages: Sequence[Stage]) -> list[dict[str, Any]]:
         frames = [Frame.unpack(bytes(data)) for data in self.backend.job(name, stages)]
         _raise_error(frames)
@@ -606,6 +621,7 @@ class Driver:
         size = int(saved["bytes"])
         self.catalog.add(Block(topology, name, index, first, last, one.r, one.c, keepers, size))
         instance.backed = last
+        instance.worn = instance.worn and first > 0
         self.catalog.retain(topology, name, index, [last])
 
     def _blocks(self, name: str, index: int) -> tuple[Block, ...]:
@@ -629,6 +645,10 @@ class Driver:
             step.sink.commit(batch_id, table)
             written[step.name] = sum(s.sinks.get(step.name, 0) for s in stats)
         return written
+
+
+def _ranges(cuts: Mapping[str, Any]) -> Ranges:
+    return {name: tuple((a, b) for a, b in found) for name, found in cuts.items()}
 
 
 def _stats(values: dict[str, Any]) -> InstanceStats:

@@ -23,11 +23,14 @@ class Instance:
         Where its copy on a node is; "" if there is none.
     backed : int
         The version that peers have; -1 if none.
+    worn : bool
+        Whether some of their fragments turned out to be corrupt or gone.
     """
 
     version: int = -1
     place: str = ""
     backed: int = -1
+    worn: bool = False
 
 
 @dataclass(eq=False)

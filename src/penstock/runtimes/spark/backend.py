@@ -156,11 +156,16 @@ class SparkBackend:
             try:
                 pairs = _collect(sc, current)
             except Py4JJavaError as error:
-                if watch.lost:
-                    raise ExecutorLost(watch.lost) from error
+                lost = watch.lost | jvm_of(sc).gone(wanted)
+                if lost:
+                    raise ExecutorLost(lost) from error
                 raise
             finally:
                 sc._jsc.clearJobGroup()
+        lost = jvm_of(sc).gone(wanted)
+        if lost:
+            # Spark was faster than the watch and ran their tasks elsewhere, without their state.
+            raise ExecutorLost(lost)
         return pairs[1::2]
 
     def warm_up(self, only: Collection[str] | None = None) -> None:

@@ -95,12 +95,21 @@ class Jvm:
         """Executors that are alive; the driver itself only where it runs the tasks."""
         text = self._call("executors", self._sc._jsc.sc())
         rows = [line.split("\t") for line in text.splitlines()]
-        local = str(self._sc.master).startswith("local[") or self._sc.master == "local"
         return [
             Executor(name, host, int(cores), int(memory))
             for name, host, cores, memory in sorted(rows)
-            if local or name != "driver"
+            if self._local or name != "driver"
         ]
+
+    @property
+    def _local(self) -> bool:
+        return str(self._sc.master).startswith("local[") or self._sc.master == "local"
+
+    def gone(self, wanted: set[str]) -> set[str]:
+        """Tell which executors the scheduler has given up; `executors` hears of it a bit later."""
+        if self._local:
+            return set()
+        return wanted - set(str(self._sc._jsc.sc().getExecutorIds().mkString(",")).split(","))
 
     def tasks(self, group: str) -> list[TaskFact]:
         """Task attempts of a job group."""

@@ -48,8 +48,8 @@ from penstock.store.records import Run as RunRecord
 from penstock.store.store import MetricsStore
 from penstock.strategies import Request, Strategy, strategies
 
-#: Seconds to wait for new tuples, for a lost executor's replacement, and between looks at either.
-IDLE_S, REPLACED_S, LOOK_S = 0.02, 15.0, 0.2
+#: Seconds to wait for new tuples, and between looks at executors.
+IDLE_S, LOOK_S = 0.02, 0.2
 
 #: Seconds between two looks for executors that came later.
 GREET_S = 0.5
@@ -82,6 +82,8 @@ class Options:
         Batches between backups to peers; above 1, what changed since is lost with a node.
     state_memory_mb : float
         State of an instance above which it is mapped from a file instead of held in memory.
+    replaced_s : float
+        How long to wait for the replacement of a lost executor before going on without it.
     control : Settings or None
         How the loop behaves that keeps the plan fitting; None: the first plan stays.
     faults : sequence of Fault or str
@@ -113,6 +115,7 @@ class Options:
     check: int = 1
     backup_every: int = 1
     state_memory_mb: float = 256.0
+    replaced_s: float = 15.0
     control: Settings | None = field(default_factory=Settings)
     faults: Sequence[Fault | str] = ()
 
@@ -335,6 +338,7 @@ class Run:
                 self._stream()
             else:
                 self._loop()
+            self._injector.done()
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits
             self.failure = self._cause or error
         finally:
@@ -461,7 +465,7 @@ class Run:
     def _replace_lost(self, loss: ExecutorLost) -> None:
         """Wait for replacements for a while, then plan on what is there."""
         wanted = len(self.cluster)
-        deadline = time.monotonic() + REPLACED_S
+        deadline = time.monotonic() + self.options.replaced_s
         while time.monotonic() < deadline:
             found = {executor.id for executor in self.executors()}
             if len(found) >= wanted and not found & set(loss.executors):
