@@ -12,6 +12,7 @@ from penstock.apps import apps
 from penstock.cli.exits import INTERRUPTED, clean_exit, say
 from penstock.cli.java import require_java
 from penstock.cli.live import Board
+from penstock.control.settings import Settings
 from penstock.model import InvalidValue, PenstockError
 from penstock.pipeline.profile import Profile
 from penstock.pipeline.sinks import Discard
@@ -84,6 +85,23 @@ def run(
     report: Annotated[
         Path, typer.Option("--report", metavar="FILE", help="Where the HTML report goes.")
     ] = Path("penstock-report.html"),
+    min_nodes: Annotated[
+        int, typer.Option("--min-nodes", metavar="N", help="Nodes that are never released.")
+    ] = 1,
+    max_nodes: Annotated[
+        int,
+        typer.Option(
+            "--max-nodes", metavar="N", help="Nodes that are never exceeded; 0: as at the start."
+        ),
+    ] = 0,
+    recommend_only: Annotated[
+        bool,
+        typer.Option("--recommend-only", help="Show what would be decided, and change nothing."),
+    ] = False,
+    adapt: Annotated[
+        bool,
+        typer.Option("--adapt/--no-adapt", help="Plan again while it runs, or not."),
+    ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object at the end.")
     ] = False,
@@ -97,6 +115,7 @@ def run(
             )
         if not seconds > 0:
             raise InvalidValue("seconds", "a run", "more than 0", seconds)
+        settings = Settings(min_nodes=min_nodes, max_nodes=max_nodes, recommend_only=recommend_only)
         profile = Profile.parse(rate)
         rows = profile.position(seconds)
         source = chosen.source(profile, zipf=zipf, seed=seed, rows=rows)
@@ -121,6 +140,8 @@ def run(
                     spark,
                     strategy,
                     listener=board.show,
+                    on_decision=board.decided,
+                    control=settings if adapt else None,
                     checkpoint=checkpoint,
                     store=store,
                     seed=seed,

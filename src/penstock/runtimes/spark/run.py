@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.control.events import Event
 from penstock.control.loop import Loop
+from penstock.control.record import Recorder
 from penstock.control.settings import Settings
 from penstock.model import (
     Cluster,
@@ -192,7 +193,7 @@ class Run:
         self._cause: PenstockError | None = None
         self.window = Window()
         self._last_start: float | None = None
-        self._decisions: dict[int, int] = {}
+        record = Recorder(self.store, self.id, clock=time.time, number=lambda: next(self._events))
         self.loop: Loop | None = None
         if options.control is not None:
             self.loop = Loop(
@@ -201,7 +202,7 @@ class Run:
                 options.control,
                 clock=time.perf_counter,
                 seed=options.seed,
-                listener=self._decided,
+                listener=lambda event: self._decided(record, event),
             )
         self._injector = Injector(
             self, [f if isinstance(f, Fault) else Fault.parse(f) for f in options.faults]
@@ -487,11 +488,9 @@ class Run:
             return
         self.replace_plan(answer, "asked for")
 
-    def _decided(self, event: Event) -> None:
+    def _decided(self, record: Recorder, event: Event) -> None:
         """Write down what the loop decided, and again when more is known of it."""
-        if event.number not in self._decisions:
-            self._decisions[event.number] = next(self._events)
-        self.store.put_event(event.record(self.id, self._decisions[event.number], time.time()))
+        record(event)
         if self._on_decision is not None:
             self._on_decision(event)
 
@@ -601,6 +600,13 @@ class Run:
             )
         )
 
+    def abandon(self) -> None:
+        """Give up a run that never began."""
+        self._halt.set()
+        self._close()
+        self._over.set()
+        self.clean()
+
     def clean(self) -> None:
         """Close the store, and remove the run's own folder if it has one."""
         self.store.close()
@@ -649,4 +655,9 @@ def start(
             "spark.sql.adaptive.enabled", "the session", "false, or a batch would run twice", "true"
         )
     made = strategies.make(strategy) if isinstance(strategy, str) else strategy
-    return Run(pipeline, spark, made, Options(**options), listener, on_decision).begin()
+    run = Run(pipeline, spark, made, Options(**options), listener, on_decision)
+    try:
+        return run.begin()
+    except BaseException:
+        run.abandon()
+        raise
