@@ -25,6 +25,7 @@ from penstock.state.home import Keeping
 from penstock.state.recovery import Pull, Unrecoverable, plan_recovery
 from penstock.state.runs import Span, StateLost
 from penstock.state.spread import Spread, Tolerance, spread, tolerance, worst
+from penstock.strategies.route.keys import HASHING
 
 Ranges = Mapping[str, tuple[tuple[int, int], ...]]
 
@@ -162,6 +163,13 @@ class Driver:
         self.number = self.journal.last_number()
         done = self.journal.committed(self.journal.last_commit()) or {}
         self.batch = int(done.get("batch", -1))
+        if done and done.get("hashing") != HASHING:
+            raise InvalidValue(
+                "checkpoint",
+                "a run",
+                f"of a release that hashes keys as this one does ({HASHING})",
+                done.get("hashing", 1),
+            )
         self.watermarks: dict[str, int | None] = dict(done.get("watermarks", {}))
         self.passed: dict[str, int | None] = dict(done.get("passed", {}))
         self.catalog = Catalog()
@@ -305,6 +313,7 @@ class Driver:
         )
         done = {
             "batch": wave.batch_id,
+            "hashing": HASHING,
             "positions": positions,
             "state": {name: held.to_dict() for name, held in self.held.items()},
             "watermarks": following,
@@ -555,6 +564,7 @@ class Driver:
         """Write down the versions that dealing made: what they replace is not kept for long."""
         pending = self.pending()
         done = self.journal.committed(self.journal.last_commit()) or {}
+        done["hashing"] = HASHING
         done["state"] = {name: held.to_dict() for name, held in self.held.items()}
         done["pending"] = None if pending is None else {n: list(c) for n, c in pending.items()}
         self.journal.commit(self.number, done)
