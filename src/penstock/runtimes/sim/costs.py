@@ -106,6 +106,15 @@ class CostProfile:
         nothing = TierCosts(0.0, 0.0, 0.0)
         return cls(hop_cpu_us=nothing, hop_us=nothing, restart_s=0.0, **others)
 
+    @classmethod
+    def spark(cls) -> CostProfile:
+        """Make the profile of Penstock's engine on Spark, as far as it is known.
+
+        Two batches a second and 100 ms a task are what `penstock.pipeline.layout` plans with. What
+        a hop costs a tuple of a large Arrow batch was not measured: a guess of the right size.
+        """
+        return cls(hop_cpu_us=TierCosts(0.5, 0.7, 1.0), batch_s=0.5, task_ms=100.0, restart_s=0.0)
+
     @property
     def micro_batch(self) -> bool:
         """Whether tuples wait for batches."""

@@ -157,7 +157,8 @@ def wire(
             -1, 3
         ),
         service_s=(np.repeat(own_us, counts) + hops_us) * 1e-6,
-        reserve_cores=np.repeat([o.cpu_pct / 100.0 for o in operators], counts) + overhead,
+        # What tasks cost in a micro-batch engine may be declared already.
+        reserve_cores=np.repeat([max(o.cpu_pct / 100.0, overhead) for o in operators], counts),
         sent_bytes=sent,
         received_bytes=received,
         layers=layers_of(topology, first, every, flow),
