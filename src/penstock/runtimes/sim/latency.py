@@ -58,8 +58,9 @@ def delays(
     """Work out the delays after a step.
 
     The wait for a core is that of a queue with as many servers (Sakasegawa's approximation of
-    M/M/c), the wait for the instance's thread that of M/M/1 at the stretched service time. A queue
-    that does not empty adds its length over the rate at which it is served.
+    M/M/c), the wait for the instance's thread that of M/D/1 at the stretched service time, as a
+    tuple's cost is a constant here. A queue that does not empty adds its length over the rate at
+    which it is served.
     """
     node = np.maximum(wiring.node_of, 0)
     reserve = group_sums(
@@ -71,7 +72,7 @@ def delays(
     service = wiring.service_s / speed[node] * (1.0 + runnable[node])
     rate = step.processed / step.seconds
     busy = np.minimum(rate * service, SATURATED)
-    wait = service / (1.0 - busy)
+    wait = service / (2.0 * (1.0 - busy))
     served = step.able / step.seconds
     alone = np.divide(1.0, service, out=np.full_like(service, np.inf), where=service > 0)
     served = np.where(served > 0, served, alone)

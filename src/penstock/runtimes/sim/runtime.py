@@ -229,15 +229,12 @@ class SimRuntime:
 
     def _interval(self, seconds: float) -> None:
         end_s, moved = self.now_s + seconds, self._seen_moves
-        total = _Sums(len(self.fluid.emitted))
-        step: Step | None = None
+        total = _Sums()
         while self.now_s < end_s - 1e-9:
             self._events()
-            length = min(self._step_s(), end_s - self.now_s)
-            step = self._step(length, total)
-        assert step is not None
+            self._step(min(self._step_s(), end_s - self.now_s), total)
         self.now_s = end_s  # without the rounding of many small steps
-        self._record(seconds, total, step, self._moved - moved)
+        self._record(seconds, total, self._moved - moved)
         self._seen_moves = self._moved
 
     def _step_s(self) -> float:
@@ -248,7 +245,7 @@ class SimRuntime:
         ahead = [t - self.now_s for t in times if t - self.now_s > 1e-9]
         return min([length, *ahead])
 
-    def _step(self, seconds: float, total: _Sums) -> Step:
+    def _step(self, seconds: float, total: _Sums) -> None:
         operators = self.fluid.wiring.topology.operators
         offered = np.zeros(len(operators))
         for i, operator in enumerate(operators):
@@ -270,14 +267,12 @@ class SimRuntime:
         total.read += float(step.processed[self.fluid.is_source].sum())
         total.out += float((step.processed * self._leaves).sum())
         total.per_operator = total.per_operator + offered
-        total.processed = total.processed + step.processed
-        if len(total.emitted) != len(step.emitted):
-            total.emitted = np.zeros(len(step.emitted))
-        total.emitted += step.emitted
+        total.add(step)
         self.now_s += seconds
-        return step
 
-    def _record(self, seconds: float, total: _Sums, step: Step, moved: int) -> None:
+    def _record(self, seconds: float, total: _Sums, moved: int) -> None:
+        step = total.step
+        assert step is not None
         wiring, cluster = self.fluid.wiring, self._cluster
         pause = np.maximum(self._pause_until - self.now_s, 0.0)
         lost_s = self._costs.detect_s + self._costs.restart_s
@@ -293,7 +288,7 @@ class SimRuntime:
         used = np.unique(wiring.node_of[wiring.node_of >= 0])
         cpu, mem, io = self.node_use(step)
         balance = LoadWeights().combine(cpu, mem, io)[used]
-        tiers = total.emitted @ wiring.tiers
+        tiers = step.emitted @ wiring.tiers
         sent = float(tiers.sum())
         self._window.append(Window(seconds, total.per_operator / seconds, cpu, mem, io, drawn))
         self.moments.append(
@@ -310,7 +305,7 @@ class SimRuntime:
                 cpu_use=float(cpu[used].mean()) if len(used) else 0.0,
                 remote_share=float(tiers[2]) / sent if sent > 0 else 0.0,
                 lin=lin(balance),
-                lit=self._lit(total.processed),
+                lit=self._lit(step.processed),
                 moved=moved,
                 halted=int((pause > 0).sum()),
             )
@@ -445,10 +440,27 @@ _COUNTERS = ("arrived", "processed", "dropped")
 
 
 class _Sums:
-    """What adds up over the steps of an interval."""
+    """What adds up over the steps of an interval; instances as they were numbered last."""
 
-    def __init__(self, edges: int) -> None:
+    def __init__(self) -> None:
         self.offered = self.read = self.out = self.dropped = 0.0
         self.per_operator: FloatArray = np.zeros(1)
-        self.processed: FloatArray = np.zeros(1)
-        self.emitted: FloatArray = np.zeros(edges)
+        self.step: Step | None = None
+
+    def add(self, step: Step) -> None:
+        """Add a step; one under another plan begins the sums by instance anew."""
+        before = self.step
+        same = before is not None and len(before.processed) == len(step.processed)
+        if before is None or not same or len(before.cores) != len(step.cores):
+            self.step = step
+            return
+        seconds = before.seconds + step.seconds
+        part = step.seconds / seconds
+        self.step = Step(
+            seconds,
+            before.processed + step.processed,
+            before.able + step.able,
+            before.emitted + step.emitted,
+            before.cores * (1 - part) + step.cores * part,
+            before.link_use * (1 - part) + step.link_use * part,
+        )
