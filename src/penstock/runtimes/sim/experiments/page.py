@@ -10,7 +10,14 @@ from pathlib import Path
 from penstock.model import PenstockError
 from penstock.report.text import number
 from penstock.runtimes.sim.experiments.figure import Figure
-from penstock.runtimes.sim.experiments.trial import NOISE, SECONDS, SEED, WARM_S
+from penstock.runtimes.sim.experiments.trial import (
+    FINENESS,
+    NOISE,
+    SECONDS,
+    SEED,
+    SETTLED_S,
+    WARM_S,
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,8 @@ def markdown(paper: Paper) -> str:
         *(f"| {name} | {text} |" for name, text in paper.setting.items()),
         f"| Trials | {SECONDS:g} s of virtual time, the first {WARM_S:g} s left out; the rate "
         f"varies by {NOISE:.0%} from second to second; seed {SEED}; every strategy with its "
-        "default parameters, asked every 10 s |",
+        f"default parameters, asked every 10 s, those that plan at submission until {SETTLED_S:g} s; "
+        f"maxima to {FINENESS:.0%} |",
         "",
         "| Figure | What | Better | Paper | Here | Improvement: theirs, ours | Order |",
         "|---|---|---|---|---|---|---|",

@@ -9,6 +9,8 @@ line at full use) leaves open; they have not been changed since.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.model import Cluster, Edge, Grouping, Kind, Node, Operator, TierCosts, Topology
 from penstock.runtimes.sim.costs import CostProfile
 
@@ -126,6 +128,19 @@ def topn(read: int, split: int, count: int, merge: int = 1) -> Topology:
     )
 
 
+def words(read: int, normalise: int, count: int) -> Topology:
+    """Read words -> normalise -> count (Sra fig. 16)."""
+    return Topology(
+        "words",
+        (
+            operator("read", read, kind=Kind.SOURCE),
+            operator("normalise", normalise),
+            operator("count", count, selectivity=FLUSHED, kind=Kind.STATEFUL),
+        ),
+        (Edge("read", "normalise"), Edge("normalise", "count", Grouping.FIELDS)),
+    )
+
+
 def debs(counts: tuple[int, int, int, int, int, int, int]) -> Topology:
     """Source -> filter -> detection, aggregation -> storage, anomaly -> alert (Ra fig. 8)."""
     source, filters, detect, aggregate, store, anomaly, alert = counts
@@ -186,8 +201,6 @@ def portrait(read: int, segment: int, feature: int, users: int) -> Topology:
 
 def together(name: str, parts: dict[str, Topology]) -> Topology:
     """Make one topology of several that share nothing but the cluster."""
-    from dataclasses import replace
-
     operators: list[Operator] = []
     edges: list[Edge] = []
     for prefix, part in parts.items():

@@ -16,8 +16,8 @@ from penstock.runtimes.sim.experiments.trial import System, bottleneck, run, ste
 OWN = "Ra-Stream"
 SYSTEMS = (
     System(OWN, "ra"),
-    System("SP-Ant", "sp-ant"),
-    System("EvenScheduler", "even"),
+    System("SP-Ant", "sp-ant", settles=True),
+    System("EvenScheduler", "even", settles=True),
     System("Penstock", "penstock"),
 )
 CLUSTER = nodes(14, cores=2, mem_mb=2048, mbit_s=100, processes=2, slots=2)
