@@ -140,6 +140,13 @@ def test_throughput_saturates_at_the_capacity_of_a_node() -> None:
     assert run.moments[-1].cpu_use == pytest.approx(1.0)
 
 
+def test_a_full_node_works_all_the_time() -> None:
+    run = runtime(words(), Cluster.of(1, cpu_cores=2), [0] * 12, 6000)
+    run.advance(90)
+    # A line takes 0.4 ms: threads that wait for room leave their CPU to the others.
+    assert run.moments[-1].output_per_s == pytest.approx(5 * 5000, rel=0.01)
+
+
 def test_a_slow_node_is_slow_by_its_factor() -> None:
     fault = parse_fault("slow-node@t=10:node=node-0,factor=0.25")
     run = runtime(single(1000), Cluster.of(1), [0, 0], 5000, faults=[fault])

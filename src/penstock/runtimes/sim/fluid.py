@@ -15,6 +15,9 @@ from penstock.runtimes.sim.wiring import Wiring
 #: However much is reserved, this part of a node's cores is left for tuples.
 LEAST_LEFT = 0.02
 
+#: How often the CPU of threads that are held back is given to others in a step.
+ROUNDS = 3
+
 
 @dataclass(frozen=True, eq=False)
 class Step:
@@ -49,7 +52,7 @@ class Fluid:
     A tuple that arrives within a step may be processed within it, and go on: what a step moves is
     bounded by capacity, not by the step. Three passes over the layers: what would flow if nothing
     was short, from which each node's CPU is shared out; then from the last layer up, what there is
-    room for; then what flows.
+    room for, after which CPU that is left over is shared out again; then what flows.
 
     Parameters
     ----------
@@ -105,14 +108,21 @@ class Fluid:
             most = np.where(service > 0, seconds / service, np.inf)
         most[stopped] = 0.0
         wanted = self._optimistic(outside, most)
-        able = self._granted(wanted, service, node, seconds)
-        link_use = self._linked(able, node, seconds)
-        if self.batches is not None:
-            able[self.is_source] *= self.batches.admitted(
-                float(able[self.is_source].sum()) / seconds
-            )
-        if not self.drop:
+        for _ in range(ROUNDS):
+            able, short = self._granted(wanted, service, node, seconds)
+            link_use = self._linked(able, node, seconds)
+            if self.batches is not None:
+                rate = float(able[self.is_source].sum()) / seconds
+                able[self.is_source] *= self.batches.admitted(rate)
+            if self.drop:
+                break
+            free = able.copy()
             self._held_back(able)
+            held = short & (able < free)
+            if not held.any():
+                break
+            # A thread that is held back leaves its CPU to the others of its node.
+            wanted = np.where(held, able, wanted)
         processed, emitted = self._flow(outside, able)
         used = group_sums(node, processed * service, len(self.cluster)) / seconds
         return Step(seconds, processed, able, emitted, used, link_use)
@@ -131,8 +141,11 @@ class Fluid:
 
     def _granted(
         self, wanted: FloatArray, service: FloatArray, node: IntArray, seconds: float
-    ) -> FloatArray:
-        """Tuples for which each instance gets CPU: a node's cores in fair shares (max-min)."""
+    ) -> tuple[FloatArray, BoolArray]:
+        """Tuples for which each instance gets CPU, and whether its node is short of it.
+
+        A node's cores go to its instances in fair shares (max-min).
+        """
         w, count = self.wiring, len(self.cluster)
         demand = wanted * service
         reserve = group_sums(node, np.where(w.node_of >= 0, w.reserve_cores, 0.0), count)
@@ -141,12 +154,12 @@ class Fluid:
         total = group_sums(node, demand, count)
         over = total > supply
         if not over.any():
-            return wanted.copy()
+            return wanted.copy(), over[node]
         got = demand.copy()
         short = np.flatnonzero(over[node] & (demand > 0))
         got[short] = fair(demand[short], node[short], supply)
         ratio = np.divide(got, demand, out=np.ones_like(got), where=demand > 0)
-        return np.asarray(wanted * ratio)
+        return np.asarray(wanted * ratio), over[node]
 
     def _linked(self, able: FloatArray, node: IntArray, seconds: float) -> FloatArray:
         """Hold what crosses nodes to their links, in place; the links' use is returned."""

@@ -24,7 +24,8 @@ from penstock.runtimes.sim.measure import Window, measured
 from penstock.runtimes.sim.record import Moment
 from penstock.runtimes.sim.wiring import wire
 
-#: Steps while something changes, and while nothing does, in seconds.
+#: Steps while something changes, and while nothing does, in seconds. Where moments are long, so are
+#: steps: a tenth of one.
 FINE_S, COARSE_S = 0.1, 1.0
 
 #: How long after a change steps stay fine, in seconds.
@@ -240,7 +241,7 @@ class SimRuntime:
     def _step_s(self) -> float:
         settled = self.now_s - self._changed_s >= UNSETTLED_S
         still = bool((self._pause_until > self.now_s).any())
-        length = COARSE_S if settled and not still else FINE_S
+        length = max(COARSE_S, self.interval_s / 10) if settled and not still else FINE_S
         times = [t for t, _ in self._coming] + ([self._faults[0].at_s] if self._faults else [])
         ahead = [t - self.now_s for t in times if t - self.now_s > 1e-9]
         return min([length, *ahead])

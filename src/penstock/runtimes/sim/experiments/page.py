@@ -61,8 +61,8 @@ def markdown(paper: Paper) -> str:
         *(f"| {name} | {text} |" for name, text in paper.setting.items()),
         f"| Trials | {SECONDS:g} s of virtual time, the first {WARM_S:g} s left out; the rate "
         f"varies by {NOISE:.0%} from second to second; seed {SEED}; every strategy with its "
-        f"default parameters, asked every 10 s, those that plan at submission until {SETTLED_S:g} s; "
-        f"maxima to {FINENESS:.0%} |",
+        f"default parameters, asked every 10 s, those that plan at submission until "
+        f"{SETTLED_S:g} s; maxima to {FINENESS:.0%} |",
         "",
         "| Figure | What | Better | Paper | Here | Improvement: theirs, ours | Order |",
         "|---|---|---|---|---|---|---|",
