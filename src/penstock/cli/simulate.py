@@ -23,7 +23,7 @@ from penstock.pipeline.profile import Profile
 from penstock.planning import chosen
 from penstock.runtimes.sim import CostProfile, KeySpace, Workload, load_costs, parse_fault, simulate
 from penstock.runtimes.sim.page import rows, write
-from penstock.runtimes.sim.runtime import scaled
+from penstock.runtimes.sim.workload import scaled
 from penstock.strategies import strategies
 
 HELP = """Simulate a topology on a cluster of any size, in virtual time.

@@ -4,7 +4,8 @@ from penstock.runtimes.sim.costs import CostProfile, load_costs
 from penstock.runtimes.sim.drive import Run, simulate
 from penstock.runtimes.sim.faults import Fault, parse_fault
 from penstock.runtimes.sim.keys import KeySpace
-from penstock.runtimes.sim.runtime import SimRuntime, Workload
+from penstock.runtimes.sim.runtime import SimRuntime
+from penstock.runtimes.sim.workload import Workload
 
 __all__ = [
     "CostProfile",

@@ -13,7 +13,8 @@ from penstock.model import Cluster, Measurements, Plan, Topology
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.faults import Fault
 from penstock.runtimes.sim.record import Moment, summarise
-from penstock.runtimes.sim.runtime import SimRuntime, Workload
+from penstock.runtimes.sim.runtime import SimRuntime
+from penstock.runtimes.sim.workload import Workload
 from penstock.strategies import Request, Strategy
 
 #: Windows before the latest that a strategy is shown.

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 
 import numpy as np
 
 from penstock.control.port import ActionFailed, Applied, Observation
-from penstock.model import Cluster, InvalidValue, LoadWeights, Node, Plan, Topology
+from penstock.model import Cluster, InvalidValue, LoadWeights, Plan, Topology
 from penstock.model.arrays import FloatArray, group_sums
 from penstock.model.cost import fraction, lin, lit
 from penstock.model.topology import Kind
-from penstock.pipeline.profile import Profile
 from penstock.runtimes.sim.changes import change_of
 from penstock.runtimes.sim.costs import CostProfile
-from penstock.runtimes.sim.faults import Fault, FaultKind
+from penstock.runtimes.sim.faults import Fault
 from penstock.runtimes.sim.fluid import Fluid, Step
 from penstock.runtimes.sim.keys import KeySpace
 from penstock.runtimes.sim.latency import delays, sample_batched_ms, sample_ms
+from penstock.runtimes.sim.machines import Machines
 from penstock.runtimes.sim.measure import Window, measured
 from penstock.runtimes.sim.record import Moment
 from penstock.runtimes.sim.wiring import wire
+from penstock.runtimes.sim.workload import Workload
 
 #: Steps while something changes, and while nothing does, in seconds. Where moments are long, so are
 #: steps: a tenth of one.
@@ -36,47 +36,6 @@ PATHS = 256
 
 #: Intervals that a measurement looks back on.
 WINDOW = 10
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What comes in.
-
-    Parameters
-    ----------
-    rates : mapping of str to Profile
-        Of each source.
-    keys : KeySpace
-        Of all keyed edges.
-    noise : float
-        Coefficient of variation of the number of tuples in a second.
-    routers : mapping of str to str
-        Routers of operators that are reached by key, where the plan has no table.
-    """
-
-    rates: Mapping[str, Profile]
-    keys: KeySpace = field(default_factory=KeySpace)
-    noise: float = 0.0
-    routers: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.noise <= 2:
-            raise InvalidValue("noise", "a workload", "from 0 to 2", self.noise)
-
-    @classmethod
-    def even(cls, topology: Topology, rate: Profile | str | float, keys: KeySpace) -> Workload:
-        """Make a workload whose sources share one profile in equal parts."""
-        profile, count = Profile.of(rate), len(topology.sources)
-        part = scaled(profile, 1.0 / count)
-        return cls({o.name: part for o in topology.sources}, keys)
-
-
-def scaled(profile: Profile, factor: float) -> Profile:
-    """Make a profile with all rates multiplied."""
-    if factor == 1.0:
-        return profile
-    rates = tuple(rate * factor for rate in profile.rates_per_s)
-    return replace(profile, rates_per_s=rates, text=f"{profile} x {factor:g}")
 
 
 class SimRuntime:
@@ -120,14 +79,10 @@ class SimRuntime:
             if fault.node is not None and fault.node not in cluster.index:
                 raise InvalidValue("node", f"fault {fault}", "a node of the cluster", fault.node)
         self._topology, self._plan, self._workload = topology, plan, workload
-        self._cluster, self._template = cluster, cluster.nodes[0]
         self._costs, self._drop = costs or CostProfile(), drop
+        self._machines = Machines(cluster, self._costs)
         self._faults = deque(sorted(faults, key=lambda f: f.at_s))
-        self._coming: list[tuple[float, Node]] = []
-        self._lost: dict[str, float] = {}
-        self._names = 0
         self._made: dict[str, int] = {}
-        self._speed = dict.fromkeys(cluster.names, 1.0)
         self._noise, self._paths = (
             np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2)
         )
@@ -156,7 +111,7 @@ class SimRuntime:
     @property
     def cluster(self) -> Cluster:
         """Nodes as far as anybody knows: one that was lost is seen until that is noticed."""
-        return self._cluster if not self._lost else self._seen
+        return self._machines.seen
 
     @property
     def keys(self) -> KeySpace:
@@ -186,8 +141,7 @@ class SimRuntime:
 
     def request_nodes(self, total: int) -> None:
         """Ask for nodes until there are so many; they come after ``arrival_s``."""
-        for _ in range(total - len(self._cluster) - len(self._coming)):
-            self._coming.append((self.now_s + self._costs.arrival_s, self._new_node()))
+        self._machines.request(total, self.now_s)
 
     def release_nodes(self, names: tuple[str, ...]) -> None:
         """Give up nodes that hold no instance any more."""
@@ -195,19 +149,16 @@ class SimRuntime:
         for name in names:
             if name in held:
                 raise ActionFailed(f"node {name!r} cannot be released: it holds instances")
-            if name not in self._cluster.index:
-                raise ActionFailed(f"node {name!r} cannot be released: it is not there")
-        if len(names) == len(self._cluster):
-            raise ActionFailed("the last node cannot be released")
-        self._set_nodes(tuple(n for n in self._cluster.nodes if n.name not in names))
+        self._machines.release(names)
+        self._rewire()
 
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from now on; what it moves stands still meanwhile, the rest goes on."""
         gone = [plan.nodes[i] for i in np.unique(plan.node_of).tolist()]
-        gone = [name for name in gone if name not in self._cluster.index]
+        gone = [name for name in gone if name not in self._machines.there.index]
         if gone:
             raise ActionFailed(f"the plan uses node {gone[0]!r}, which is not there")
-        change = change_of(self._topology, self._plan, plan, self._cluster, self._costs)
+        change = change_of(self._topology, self._plan, plan, self._machines.there, self._costs)
         before, old = self._plan, self.fluid
         self._plan = plan
         pause = np.maximum(change.carried(self._pause_until - self.now_s), change.pause_s)
@@ -242,7 +193,7 @@ class SimRuntime:
         settled = self.now_s - self._changed_s >= UNSETTLED_S
         still = bool((self._pause_until > self.now_s).any())
         length = max(COARSE_S, self.interval_s / 10) if settled and not still else FINE_S
-        times = [t for t, _ in self._coming] + ([self._faults[0].at_s] if self._faults else [])
+        times = self._machines.next_s + [fault.at_s for fault in self._faults]
         ahead = [t - self.now_s for t in times if t - self.now_s > 1e-9]
         return min([length, *ahead])
 
@@ -274,7 +225,7 @@ class SimRuntime:
     def _record(self, seconds: float, total: _Sums, moved: int) -> None:
         step = total.step
         assert step is not None
-        wiring, cluster = self.fluid.wiring, self._cluster
+        wiring, cluster = self.fluid.wiring, self.fluid.cluster
         pause = np.maximum(self._pause_until - self.now_s, 0.0)
         lost_s = self._costs.detect_s + self._costs.restart_s
         pause = np.where(wiring.node_of < 0, np.maximum(pause, lost_s), pause)
@@ -316,7 +267,7 @@ class SimRuntime:
 
     def node_use(self, step: Step) -> tuple[FloatArray, FloatArray, FloatArray]:
         """CPU, memory and I/O use of each node in a step, as fractions."""
-        wiring, cluster = self.fluid.wiring, self._cluster
+        wiring, cluster = self.fluid.wiring, self.fluid.cluster
         there = wiring.node_of >= 0
         node, count = np.maximum(wiring.node_of, 0), len(cluster)
         operators = wiring.topology.operators
@@ -342,19 +293,17 @@ class SimRuntime:
 
     def _wire(self, queue: FloatArray | None, old: Fluid | None = None) -> None:
         """Compile the plan that now runs, and carry the queues over."""
-        now = {name: profile.rate(self.now_s) for name, profile in self._workload.rates.items()}
-        total = sum(now.values())
-        parts = {n: (r / total if total > 0 else 1.0 / len(now)) for n, r in now.items()}
+        there = self._machines.there
         wiring = wire(
             self._topology,
             self._plan,
-            self._cluster,
+            there,
             self._workload.keys,
             self._costs,
-            parts,
+            self._workload.parts(self.now_s),
             self._workload.routers,
         )
-        self.fluid = Fluid(wiring, self._cluster, self._costs, self._drop)
+        self.fluid = Fluid(wiring, there, self._costs, self._drop)
         if queue is not None:
             self.fluid.queue = queue.copy()
         elif old is not None:
@@ -363,7 +312,7 @@ class SimRuntime:
         senders = {edge.source for edge in wiring.topology.edges}
         ends = [o.selectivity if o.name not in senders else 0.0 for o in wiring.topology.operators]
         self._leaves = np.array(ends)[wiring.operator_of]
-        self.speed = np.array([self._speed[name] for name in self._cluster.names])
+        self.speed = self._machines.speed
         self._changed_s = self.now_s
 
     def _close(self, fluid: Fluid) -> None:
@@ -381,55 +330,27 @@ class SimRuntime:
         return {**found, "queued": np.add.reduceat(self.fluid.queue, first)}
 
     def _events(self) -> None:
-        due = [node for at, node in self._coming if at <= self.now_s + 1e-9]
-        if due:
-            self._coming = [(t, node) for t, node in self._coming if t > self.now_s + 1e-9]
-            for node in due:
-                self._speed[node.name] = 1.0
-            self._set_nodes((*self._cluster.nodes, *due))
-        for name in [n for n, at in self._lost.items() if at <= self.now_s + 1e-9]:
-            del self._lost[name]
+        """Let happen what is due."""
+        changed = self._machines.pass_time(self.now_s)
         while self._faults and self._faults[0].at_s <= self.now_s + 1e-9:
-            self._strike(self._faults.popleft())
+            fault = self._faults.popleft()
+            self._machines.strike(fault, fault.node or self._busiest(), self.now_s)
+            changed = True
+        if changed:
+            self._rewire()
 
-    def _strike(self, fault: Fault) -> None:
-        if fault.kind is FaultKind.ADD_NODE:
-            nodes = tuple(self._new_node() for _ in range(fault.count))
-            self._speed.update({node.name: 1.0 for node in nodes})
-            self._set_nodes((*self._cluster.nodes, *nodes))
-            return
-        name = fault.node or self._busiest()
-        if name not in self._cluster.index:
-            raise InvalidValue("node", f"fault {fault}", "a node that is still there", name)
-        if fault.kind is FaultKind.KILL_NODE:
-            if len(self._cluster) == 1:
-                raise InvalidValue("node", f"fault {fault}", "not the last node", name)
-            self._seen = self.cluster
-            self._lost[name] = self.now_s + self._costs.detect_s
-            self._set_nodes(tuple(n for n in self._cluster.nodes if n.name != name))
-            return
-        self._speed[name] = fault.factor if fault.kind is FaultKind.SLOW_NODE else 1.0
-        self._set_nodes(self._cluster.nodes)
-
-    def _set_nodes(self, nodes: tuple[Node, ...]) -> None:
+    def _rewire(self) -> None:
+        """Go on under the same plan on other nodes, or at other speeds."""
         old = self.fluid
-        self._cluster = Cluster(nodes)
         self._close(old)
         self._wire(old.queue)
 
     def _busiest(self) -> str:
-        wiring = self.fluid.wiring
+        wiring, cluster = self.fluid.wiring, self.fluid.cluster
         there = wiring.node_of >= 0
         load = self.fluid.processed * wiring.service_s + wiring.reserve_cores
-        sums = group_sums(wiring.node_of[there], load[there], len(self._cluster))
-        return self._cluster.names[int(np.argmax(sums))]
-
-    def _new_node(self) -> Node:
-        known = {*self._cluster.names, *(node.name for _, node in self._coming), *self._speed}
-        while f"new-{self._names}" in known:
-            self._names += 1
-        self._names += 1
-        return replace(self._template, name=f"new-{self._names - 1}")
+        sums = group_sums(wiring.node_of[there], load[there], len(cluster))
+        return cluster.names[int(np.argmax(sums))]
 
     def _batch_s(self, per_s: float) -> float:
         if self.fluid.batches is None:

@@ -12,7 +12,7 @@ from penstock.pipeline.profile import Profile
 from penstock.runtimes.sim.drive import Run, simulate
 from penstock.runtimes.sim.experiments.physics import KEYS, PHYSICS
 from penstock.runtimes.sim.keys import KeySpace
-from penstock.runtimes.sim.runtime import Workload, scaled
+from penstock.runtimes.sim.workload import Workload, scaled
 from penstock.strategies import Request, Strategy, strategies
 
 #: Virtual time of a steady trial, and the part of it that is left out as warming up.
