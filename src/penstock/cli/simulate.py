@@ -150,6 +150,8 @@ def simulate_command(
         faults = [parse_fault(text) for text in fault or []]
         model = load_costs(costs) if costs is not None else _costs(topology)
         count = DEFAULT_NODES if nodes is None else nodes
+        if count < 1:
+            raise InvalidValue("nodes", "a simulation", "a whole number of at least 1", count)
         there = load_cluster(cluster) if cluster is not None else None
         graph = _topology(topology, profile, zipf, parallelism or len(there or range(count)))
         graph.require_runnable()

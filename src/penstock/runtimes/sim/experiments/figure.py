@@ -75,10 +75,11 @@ class Figure:
             return "no order in the paper"
         if not self.wrong:
             return "as in the paper"
-        if all(self._tied(*pair) for pair in self.wrong):
-            return "tied here"
-        lost = [other for own, other in self.wrong if own == self.own]
-        return f"behind {', '.join(lost)} here" if lost else "differs among the others"
+        lost = [b for a, b in self.wrong if a == self.own and not self._tied(a, b)]
+        if lost:
+            return f"behind {', '.join(lost)} here"
+        level = [b for a, b in self.wrong if a == self.own]
+        return f"level with {', '.join(level)} here" if level else "differs among the others"
 
     def improvement(self, values: Mapping[str, float], baseline: str) -> float | None:
         """How many times better the paper's system is than a baseline."""
