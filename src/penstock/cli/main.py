@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli import apps, metrics, plan, run, strategies
+from penstock.cli import apps, metrics, plan, run, state_bench, strategies
 
 app = typer.Typer(
     name="penstock",
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("plan", help=plan.HELP)(plan.plan)
 app.command("run", help=run.HELP)(run.run)
 app.command("metrics", help=metrics.HELP)(metrics.metrics)
+app.command("state-bench", help=state_bench.HELP)(state_bench.state_bench)
 app.command("apps", help=apps.HELP)(apps.apps)
 app.command("strategies", help=strategies.HELP)(strategies.strategies)
 

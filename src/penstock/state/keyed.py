@@ -266,15 +266,15 @@ class KeyedTable:
         Their hashes are mapped, too; where the file with them is missing, it is made.
         """
         rows = pa.ipc.open_file(pa.memory_map(str(path), "rb")).read_all()
-        beside = hash_file.beside(path)
-        hashes = hash_file.mapped(beside, rows.num_rows) if rows.num_rows else None
+        beside, count = hash_file.beside(path), int(rows.num_rows)
+        hashes = hash_file.mapped(beside, count) if count else None
         if hashes is not None:
-            return cls(by, _Run(rows, hashes), (), rows.num_rows)
+            return cls(by, _Run(rows, hashes), (), count)
         state = cls.opened(by, rows)
         if state.base.rows is rows:
             with hash_file.written(beside) as out:
                 out.write(state.base.hashes)
-            hashes = hash_file.mapped(beside, rows.num_rows)
+            hashes = hash_file.mapped(beside, count)
             assert hashes is not None
             state = replace(state, base=_Run(rows, hashes))
         return state
