@@ -16,6 +16,7 @@ from penstock.cli import (
     reproduce,
     run,
     simulate,
+    state_bench,
     strategies,
 )
 
@@ -35,6 +36,7 @@ app.command("calibrate", help=calibrate.HELP)(calibrate.calibrate)
 app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
 app.command("metrics", help=metrics.HELP)(metrics.metrics)
 app.command("explain", help=explain.HELP)(explain.explain)
+app.command("state-bench", help=state_bench.HELP)(state_bench.state_bench)
 app.command("apps", help=apps.HELP)(apps.apps)
 app.command("strategies", help=strategies.HELP)(strategies.strategies)
 

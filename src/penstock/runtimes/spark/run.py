@@ -82,7 +82,7 @@ class Options:
     backup_every : int
         Batches between backups to peers; above 1, what changed since is lost with a node.
     state_memory_mb : float
-        State of an instance above which it is mapped from a file instead of held in memory.
+        Memory for the state of an instance; one of more than a quarter of it is mapped from a file.
     replaced_s : float
         How long to wait for the replacement of a lost executor before going on without it.
     control : Settings or None
