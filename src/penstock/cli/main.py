@@ -10,6 +10,7 @@ import penstock
 from penstock.cli import (
     apps,
     calibrate,
+    chaos,
     explain,
     metrics,
     plan,
@@ -34,6 +35,7 @@ app.command("run", help=run.HELP)(run.run)
 app.command("simulate", help=simulate.HELP)(simulate.simulate_command)
 app.command("calibrate", help=calibrate.HELP)(calibrate.calibrate)
 app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
+app.command("chaos", help=chaos.HELP)(chaos.chaos)
 app.command("metrics", help=metrics.HELP)(metrics.metrics)
 app.command("explain", help=explain.HELP)(explain.explain)
 app.command("state-bench", help=state_bench.HELP)(state_bench.state_bench)

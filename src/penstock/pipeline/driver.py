@@ -224,6 +224,21 @@ class Driver:
         ]
         return worst(found) if found else None
 
+    def promise(self) -> str:
+        """Say in words what the state survives now; empty before there is any."""
+        if all(held.empty for held in self.held.values()):
+            return ""
+        keeping = self._keeping_now()
+        said = []
+        if keeping.by_peers:
+            found = self.survives()
+            said.append("survives nothing: peers have none of it" if found is None else str(found))
+            if keeping.every > 1:
+                said.append(f"changes of up to {keeping.every - 1} batches may be lost with a node")
+        if keeping.in_checkpoint:
+            said.append(f"all of it is in the checkpoint at {keeping.shared}")
+        return "; ".join(said)
+
     # ---- batches
 
     def wave(self, ranges: Ranges, number: int) -> Wave:
@@ -368,7 +383,7 @@ class Driver:
             del held.instances[count:]
         self.plan = plan
         if took.dealt:
-            self._commit_dealt()
+            self._commit_state()
         return replace(took, seconds=time.perf_counter() - started)
 
     def retire(self, nodes: Iterable[str]) -> Carried:
@@ -394,6 +409,7 @@ class Driver:
             key = (answer["vertex"], answer["instance"])
             self._note_saved(wave, *key, answer["saved"])
             size += int(answer["saved"]["bytes"])
+        self._commit_state()
         return Carried(time.perf_counter() - started, size)
 
     def _carry(self, plan: Plan) -> Carried:
@@ -560,8 +576,8 @@ class Driver:
         size = sum(int(answer["bytes"]) for answer in answers)
         return replace(took, state_bytes=took.state_bytes + size, dealt=len(takers))
 
-    def _commit_dealt(self) -> None:
-        """Write down the versions that dealing made: what they replace is not kept for long."""
+    def _commit_state(self) -> None:
+        """Write down versions that were made between batches: what they replace soon goes."""
         pending = self.pending()
         done = self.journal.committed(self.journal.last_commit()) or {}
         done["hashing"] = HASHING
@@ -598,8 +614,8 @@ class Driver:
     def _own_keeper(self, name: str, index: int, homes: Mapping[str, str]) -> str:
         """Return the place that keeps fragments on the node of an instance."""
         node = self.plan.placement[name][index].node
-        home = self.backend.keepers().get(node, "")
-        return self.backend.place(home) if home else ""
+        # The homes are spots, such as node-1/0: asking the backend again would cost a call each.
+        return next((p for p, home in homes.items() if home.rpartition("/")[0] == node), "")
 
     def _spread(self, name: str, index: int, homes: Mapping[str, str]) -> Spread:
         key = f"{self.layout.pipeline.name}/{name}/{index}"
