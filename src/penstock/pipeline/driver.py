@@ -322,7 +322,7 @@ class Driver:
         positions.update({name: cuts[-1][1] for name, cuts in ranges.items() if cuts})
         for one in stats:
             if one.saved is not None:
-                self._note_saved(wave, one.vertex, one.instance, one.saved)
+                self.note_saved(wave, one.vertex, one.instance, one.saved)
         following = advanced_watermarks(
             self.layout.pipeline.steps, self.watermarks, [one.event_times for one in stats]
         )
@@ -407,7 +407,7 @@ class Driver:
         size = 0
         for answer in answers:
             key = (answer["vertex"], answer["instance"])
-            self._note_saved(wave, *key, answer["saved"])
+            self.note_saved(wave, *key, answer["saved"])
             size += int(answer["saved"]["bytes"])
         self._commit_state()
         return Carried(time.perf_counter() - started, size)
@@ -572,7 +572,7 @@ class Driver:
         for answer in answers:
             if answer["saved"] is not None:
                 key = (answer["vertex"], answer["instance"])
-                self._note_saved(wave, *key, answer["saved"], where[key])
+                self.note_saved(wave, *key, answer["saved"], where[key])
         size = sum(int(answer["bytes"]) for answer in answers)
         return replace(took, state_bytes=took.state_bytes + size, dealt=len(takers))
 
@@ -631,9 +631,10 @@ class Driver:
         now = tolerance(own, blocks, homes).nodes
         return now < tolerance(own, [wanted], homes).nodes
 
-    def _note_saved(
+    def note_saved(
         self, wave: Wave, name: str, index: int, saved: Mapping[str, Any], place: str | None = None
     ) -> None:
+        """Take note of a version that an instance saved, and of who keeps its fragments."""
         if place is None:
             peers = wave.keeping.by_peers
             place = self.backend.place(wave.homes[name][index]) if peers else ""
