@@ -77,9 +77,11 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds, equal input.")] = 0,
     checkpoint: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--checkpoint", metavar="DIR", help="Keep journal and state here, and go on from it."
+            "--checkpoint",
+            metavar="PLACE",
+            help="Keep journal and state in this folder or address, and go on from it.",
         ),
     ] = None,
     store: Annotated[

@@ -133,8 +133,8 @@ class Driver:
     ----------
     layout : Layout
     backend : Backend
-    root : Path
-        Folder of the journal.
+    root : Path or str
+        Folder, or address, of the journal.
     plan : Plan
         The plan of the next batch; `adopt` changes it.
     on_error : str
@@ -145,7 +145,7 @@ class Driver:
 
     layout: Layout
     backend: Backend
-    root: Path
+    root: Path | str
     plan: Plan
     on_error: str = "stop"
     keeping: Keeping | None = None
@@ -156,9 +156,9 @@ class Driver:
             raise InvalidValue("on_error", "a run", "one of " + ", ".join(ON_ERROR), self.on_error)
         keeping = self.keeping or Keeping()
         if keeping.in_checkpoint and not keeping.shared:
-            keeping = replace(keeping, shared=str(self.root / "state"))
+            keeping = replace(keeping, shared=f"{self.root}/state")
         self._keeping = keeping
-        self.journal = Journal(self.root / "journal")
+        self.journal = Journal(f"{self.root}/journal")
         self.token = uuid.uuid4().hex
         self.number = self.journal.last_number()
         done = self.journal.committed(self.journal.last_commit()) or {}

@@ -113,7 +113,7 @@ class Load:
         home = _home(wave, place, self.server)
         if self.server and home.shared is not None:
             run = Span(0, wave.version)
-            path = home.shared.path(OPERATOR, partition, run)
+            path = home.log.path(OPERATOR, partition, run)
             path.parent.mkdir(parents=True, exist_ok=True)
             download(_url(self.server, partition, run), path)
         state = home.load(OPERATOR, partition, ("key",), wave.version)

@@ -13,8 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.model import InvalidValue
+from penstock.state.files import is_address
 from penstock.state.keyed import KeyedTable
 from penstock.state.log import StateLog, packed, read
+from penstock.state.remote import RemoteLog
 from penstock.state.runs import Span, StateLost, to_merge
 
 #: How state is kept safe: in fragments by peers, in a shared folder, or both.
@@ -40,7 +42,8 @@ class Keeping:
     mode : str
         One of `MODES`.
     shared : str
-        Folder that all workers reach, for ``checkpoint`` and ``both``.
+        Folder that all workers reach, or an address as in `penstock.state.files`, for
+        ``checkpoint`` and ``both``.
     local : str
         Folder on a node; a relative one lies in the working folder of the executor.
     raw, check : int
@@ -105,12 +108,17 @@ class Home:
     """
 
     def __init__(self, keeping: Keeping, place: Path, token: str) -> None:
-        self.keeping, self.token = keeping, token
-        self.local = StateLog(str(place / "state")) if keeping.by_peers else None
-        self.shared = StateLog(keeping.shared) if keeping.in_checkpoint else None
-        log = self.local or self.shared
-        assert log is not None
-        self.log = log
+        self.keeping = keeping
+        # What is remembered goes with the files beside it.
+        self.token = f"{token} {place}"
+        near = StateLog(str(place / "state"))
+        far = is_address(keeping.shared)
+        self.local = near if keeping.by_peers or far else None
+        self.shared: StateLog | RemoteLog | None = None
+        if keeping.in_checkpoint:
+            self.shared = RemoteLog(keeping.shared) if far else StateLog(keeping.shared)
+        # Where state is worked on.
+        self.log = self.local or StateLog(keeping.shared)
 
     def load(self, vertex: str, instance: int, by: tuple[str, ...], version: int) -> KeyedTable:
         """Return the state of a committed version: remembered, or from the files.
@@ -158,7 +166,7 @@ class Home:
             pa.default_memory_pool().release_unused()
         else:
             content = self.log.write(vertex, instance, run, rows)
-        if self.shared is not None and self.shared is not self.log:
+        if self.shared is not None and self.local is not None:
             self.shared.write_bytes(vertex, instance, run, content)
         following = (run, *(span for span in known if span.last < run.first))
         self._remember(vertex, instance, base, version, state, following)
@@ -212,7 +220,7 @@ class Home:
         try:
             state = self.log.load(vertex, instance, by, version, self._mapped_from)
         except StateLost:
-            if self.shared is None or self.shared is self.log:
+            if self.shared is None or self.local is None:
                 raise
             self._fetch(vertex, instance, version)
             state = self.log.load(vertex, instance, by, version, self._mapped_from)
@@ -249,5 +257,5 @@ class Home:
 
 def forget_all(token: str = "") -> None:
     """Forget what this process remembers, of one driver or of all."""
-    for key in [k for k in _CACHE if not token or k[0] == token]:
+    for key in [k for k in _CACHE if k[0].startswith(token)]:
         del _CACHE[key]
