@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java run plan test lint types unit docs reference bench bench-routers bench-engine bench-simulator soak clean
+.PHONY: help setup java run plan test lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ bench-engine: setup java  ## Compare the engine with plain Structured Streaming;
 
 soak: setup java  ## Half an hour at a steady rate: is memory flat, does nothing pile up on disk?
 	$(BIN)/python benchmarks/soak.py
+
+faults: setup java  ## Every fault for every application, then random schedules; takes a while
+	$(BIN)/penstock chaos --matrix
+	$(BIN)/penstock chaos
 
 clean:  ## Remove everything that was made, .venv included
 	rm -rf $(VENV) build dist site docs/generated penstock-report.html .coverage coverage.xml \

@@ -277,6 +277,35 @@ def test_what_was_rebuilt_from_damaged_fragments_is_coded_anew(tmp_path: Path) -
     assert setup.result() == SUMS
 
 
+@pytest.mark.parametrize(
+    ("mode", "every", "said"),
+    [
+        ("peers", 1, "survives any 3 nodes"),
+        ("peers", 3, "survives any 3 nodes; changes of up to 2 batches may be lost with a node"),
+        ("checkpoint", 1, "all of it is in the checkpoint at "),
+        ("both", 1, "survives any 3 nodes; all of it is in the checkpoint at "),
+    ],
+)
+def test_the_promise_says_what_is_survived(
+    tmp_path: Path, mode: str, every: int, said: str
+) -> None:
+    setup = Setup(tmp_path, mode, check=2, every=every)
+    assert setup.driver.promise() == ""
+    for _ in range(every):
+        setup.batch()
+    assert setup.driver.promise().startswith(said)
+
+
+def test_the_promise_follows_losses(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", check=2)
+    setup.batch()
+    for node in setup.backend.nodes[2:]:
+        setup.backend.lose(node)
+    setup.driver.adopt(setup.plan(0, 3))
+    setup.batch()
+    assert "survives any 1 node; 3 were asked for: 2 more nodes" in setup.driver.promise()
+
+
 def without_copies(setup: Setup, vertex: str) -> None:
     """Remove a vertex's state from all nodes behind the engine's back; its workers are new."""
     folders = list(setup.backend.root.glob(f"*/state/{vertex}"))

@@ -106,19 +106,20 @@ def _schedule(seed: int, number: int, app: str, nodes: int) -> Schedule:
     for batch in range(QUIET, BATCHES - 1):
         if rng.random() < 0.35:
             continue
-        faults += _strike(rng, batch, check, spoilt)
+        faults += _strike(rng, batch, check, spoilt, min(2, nodes - 2))
     state = "both" if rng.random() < 0.25 else "peers"
     return Schedule(f"seed {seed}/{number}", app, tuple(faults), state, check)
 
 
-def _strike(rng: np.random.Generator, batch: int, check: int, spoilt: set[int]) -> list[Fault]:
+def _strike(
+    rng: np.random.Generator, batch: int, check: int, spoilt: set[int], most: int
+) -> list[Fault]:
     """Choose what happens to one batch, so that no more is lost at once than may be.
 
     Fragments that were spoilt stay so until they are coded anew, and an instance that has just
     moved may lie next to one of its fragments: each counts as one loss that is gone already.
     """
     found: list[Fault] = []
-    moved = 0
     kind = str(rng.choice(["move", "scale", "still"], p=[0.25, 0.25, 0.5]))
     if kind == "move":
         found.append(Fault("move", batch))
@@ -133,7 +134,7 @@ def _strike(rng: np.random.Generator, batch: int, check: int, spoilt: set[int]) 
     bearable = check + 1 - len(spoilt) - moved
     draw = rng.random()
     if draw < 0.5 and bearable >= 1:
-        options = {"count": str(int(rng.integers(1, min(bearable, 2) + 1)))}
+        options = {"count": str(int(rng.integers(1, min(bearable, most) + 1)))}
         if kind == "move" and rng.random() < 0.5:
             options["during"] = "move"
         found.append(Fault("kill-executor", batch, options))
