@@ -7,10 +7,14 @@
     Keys with a Zipf coefficient of 1.0 and a keyed operator that waits for every tuple, so that
     each node has a capacity of its own although the machine has fewer cores than nodes. Spark
     shuffles by hash; Penstock measures, and deals its router partitions anew once.
+``sustained``
+    Lines at a rate that grows by half every ten seconds: the largest at which they are counted
+    within five seconds of their arrival. Spark reads files that are dropped into a folder five
+    times a second and arrive when they are whole. Penstock reads such files through a streaming
+    DataFrame as well, and its own source.
 ``latency``
-    Lines at a fixed rate: from a line's arrival to the end of the batch that counted it. Spark
-    reads files that are dropped into a folder and arrive when they are whole, Penstock reads its
-    own source.
+    The same at half of the smallest of those rates, or at ``--lines-per-s``: from a line's arrival
+    to the end of the batch that counted it.
 ``placement``
     Every application under several strategies: part of the tasks that ran where the plan says, as
     Spark recorded it.
@@ -30,7 +34,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +49,13 @@ from rich.table import Table
 
 from penstock import spark as engine
 from penstock.apps import apps
+from penstock.model.arrays import FloatArray
 from penstock.pipeline import Memory, Pipeline, count
 from penstock.pipeline.generator import Generator, Keys
+from penstock.pipeline.profile import Profile
 from penstock.pipeline.reduce import Reduce
 from penstock.pipeline.replay import Replay, TextLines
 from penstock.runtimes.spark.monitor import Observed
-from penstock.store.histogram import Histogram
 
 #: Batches that are run and not counted: compilers and caches warm up.
 WARM = 4
@@ -300,24 +306,109 @@ class _Table:
         return self.table.slice(start, stop - start)
 
 
-# ---- latency
+# ---- sustained, latency
+
+#: A rate is sustained while lines are counted within so many seconds of their arrival.
+LATE_S = 5.0
+#: Seconds of each step of the ramp, by what it grows, and its first rate.
+STEP_S, GROWTH, FIRST = 10.0, 1.5, 1000.0
+#: Seconds at the first rate before anything counts; for files, after as many batches as `WARMING`.
+WARM_S, WARMING = 10.0, 10
+#: Seconds between two files.
+PAUSE_S = 0.2
+#: Contestants of each side.
+FED = {"penstock": ("penstock", "penstock, DataFrame"), "spark": ("spark native",)}
+
+
+@dataclass
+class Feeding:
+    """Lines that come by a profile, and when batches of them were done, in seconds since the start.
+
+    Lines are counted in the order in which they came. A start at infinity is still to come.
+    """
+
+    profile: Profile
+    seconds: float
+    start: float = float("inf")
+    arrived: list[tuple[float, int]] = field(default_factory=list)
+    done: list[tuple[float, int]] = field(default_factory=list)
+
+    def lateness(self) -> tuple[FloatArray, FloatArray]:
+        """Return when every line that was counted arrived, and how late it was counted."""
+        came, sizes = zip(*self.arrived, strict=True)
+        at = np.repeat(came, sizes)
+        ended, rows = zip(*self.done, strict=True)
+        end = np.repeat(ended, rows)[: len(at)]
+        return at[: len(end)], end - at[: len(end)]
+
+    @property
+    def waiting_s(self) -> float:
+        """Age of the oldest line that is not counted, at the last arrival."""
+        counted = sum(rows for _, rows in self.done)
+        for at, size in self.arrived:
+            counted -= size
+            if counted < 0:
+                return self.arrived[-1][0] - at
+        return 0.0
+
+
+def sustained(spark: SparkSession, side: str, steps: int, nodes: int) -> list[dict[str, Any]]:
+    """Largest rate of a ramp at which lines are not counted later than `LATE_S`."""
+    rates = [FIRST * GROWTH**i for i in range(steps)]
+    warm = f"{FIRST:.0f}x{WARM_S}"
+    ramp = Profile.parse("steps:" + ",".join([warm, *(f"{r:.0f}x{STEP_S}" for r in rates)]))
+    rows: list[dict[str, Any]] = []
+    for name in FED[side]:
+        NOTE.print(f"sustained: {name}, up to {rates[-1]:.0f} lines/s", style="dim")
+        fed = Feeding(ramp, WARM_S + STEP_S * steps)
+        _FEEDS[name](spark, fed, nodes, 2 * LATE_S)
+        at, late = fed.lateness()
+        best = 0.0
+        for i, rate in enumerate(rates):
+            end = WARM_S + STEP_S * (i + 1)
+            last = late[(at > end - STEP_S / 3) & (at <= end)]
+            if not len(last):
+                break
+            NOTE.print(f"  {rate:.0f} lines/s: {np.median(last):.1f} s late", style="dim")
+            if np.median(last) > LATE_S:
+                break
+            best = rate
+        rows.append({"engine": name, "lines_per_s": best, "whole_ramp": best == rates[-1]})
+    return rows
+
+
+def compare_sustained(rows: list[dict[str, Any]]) -> None:
+    """Add the rates over that of Spark's own."""
+    native = next(r for r in rows if r["engine"] == "spark native")
+    for row in rows:
+        # Zero where not even the first rate was sustained.
+        row["over_native"] = row["lines_per_s"] / max(native["lines_per_s"], 1.0)
 
 
 def latency(
     spark: SparkSession, side: str, lines_per_s: float, seconds: float, nodes: int
 ) -> list[dict[str, Any]]:
     """Percentiles from a line's arrival to the end of the batch that counted it."""
-    NOTE.print(f"latency: {side}, {lines_per_s:.0f} lines/s", style="dim")
-    run = _late_penstock if side == "penstock" else _late_native
-    late = run(spark, lines_per_s, seconds, nodes)
-    return [
-        {
-            "engine": "penstock" if side == "penstock" else "spark native",
-            "lines_per_s": lines_per_s,
-            "p50_ms": late[0],
-            "p99_ms": late[1],
-        }
-    ]
+    rows: list[dict[str, Any]] = []
+    for name in FED[side]:
+        NOTE.print(f"latency: {name}, {lines_per_s:.0f} lines/s", style="dim")
+        fed = Feeding(Profile.of(lines_per_s), WARM_S + seconds)
+        _FEEDS[name](spark, fed, nodes, float("inf"))
+        at, late = fed.lateness()
+        late = late[at > WARM_S] * 1000.0
+        p50, p95, p99 = (float(p) for p in np.percentile(late, [50, 95, 99]))
+        NOTE.print(f"  p50 {p50:.0f} ms, p99 {p99:.0f} ms", style="dim")
+        rows.append(
+            {
+                "engine": name,
+                "lines_per_s": lines_per_s,
+                "p50_ms": p50,
+                "p95_ms": p95,
+                "p99_ms": p99,
+                "batches": len(fed.done),
+            }
+        )
+    return rows
 
 
 def compare_latency(rows: list[dict[str, Any]]) -> None:
@@ -328,55 +419,63 @@ def compare_latency(rows: list[dict[str, Any]]) -> None:
         row["p99_over_native"] = row["p99_ms"] / native["p99_ms"]
 
 
-def _drop(
-    folder: Path,
-    lines_per_s: float,
-    seconds: float,
-    drops: list[tuple[float, int]],
-    halt: threading.Event,
-) -> None:
-    """Drop a file five times a second, whole or not at all."""
-    pause = 0.2
-    size = max(1, int(lines_per_s * pause))
+def _feed_source(spark: SparkSession, fed: Feeding, nodes: int, patience_s: float) -> None:
+    """Let lines come one by one from a source of Penstock's."""
     app = apps.make("wordcount")
-    text = "\n".join(
-        app.source(1000.0, zipf=0.0, seed=4, rows=size).read(0, size).column("line").to_pylist()
-    )
-    start = time.monotonic()
-    number = 0
-    while not halt.is_set() and number * pause < seconds:
-        hidden = folder / f".{number:06d}"
-        hidden.write_text(text + "\n", encoding="utf-8")
-        hidden.rename(folder / f"{number:06d}.txt")
-        drops.append((time.monotonic(), size))
-        number += 1
-        halt.wait(max(0.0, start + number * pause - time.monotonic()))
+    total = fed.profile.position(fed.seconds)
+    source = app.source(fed.profile, zipf=0.0, seed=4, rows=total)
+    times = fed.profile.time_of(np.arange(total))
+    fed.arrived.extend((float(at), 1) for at in times)
+    runs: list[engine.Run] = []
+    hopeless = threading.Event()
 
+    def listen(observed: Observed) -> None:
+        now = runs[0].elapsed_s if runs else 0.0
+        fed.done.append((now, observed.batch.rows_in))
+        counted = sum(rows for _, rows in fed.done)
+        if counted < total and now - times[counted] > patience_s:
+            hopeless.set()
 
-def _late_penstock(
-    spark: SparkSession, lines_per_s: float, seconds: float, nodes: int
-) -> tuple[float, float]:
-    """Lines come one by one, each with its stamp."""
-    app = apps.make("wordcount")
-    source = app.source(lines_per_s, zipf=0.0, seed=4, rows=int(lines_per_s * seconds))
     with engine.start(
-        app.pipeline(source, parallelism=nodes), spark, "even", interval_s=0.0
+        app.pipeline(source, parallelism=nodes), spark, "even", interval_s=0.0, listener=listen
     ) as run:
-        run.await_end(seconds * 5 + 120)
-        batches = run.records().batches
-    begun = batches[0].started_at_s
-    late = Histogram.merged(
-        b.latency for b in batches if b.started_at_s - begun > seconds / 3 and b.rows_in
-    )
-    return late.percentile(50) or 0.0, late.percentile(99) or 0.0
+        runs.append(run)
+        deadline = time.monotonic() + fed.seconds * 3 + 60
+        while time.monotonic() < deadline and not hopeless.is_set() and not run.await_end(0.2):
+            pass
 
 
-def _late_native(
-    spark: SparkSession, lines_per_s: float, seconds: float, nodes: int
-) -> tuple[float, float]:
-    """Lines come in files, five a second; the time before a file is there does not count."""
+def _feed_frame(spark: SparkSession, fed: Feeding, nodes: int, patience_s: float) -> None:
+    """Let lines come in files, which Penstock reads as a streaming DataFrame."""
+    app = apps.make("wordcount")
+    seen: list[int] = []
+
+    def listen(observed: Observed) -> None:
+        seen.append(observed.batch.batch)
+        if time.monotonic() > fed.start and observed.batch.rows_in:
+            fed.done.append((time.monotonic() - fed.start, observed.batch.rows_in))
+
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        stream = spark.readStream.format("text").load(folder).withColumnRenamed("value", "line")
+        pipeline = app.pipeline(stream, parallelism=nodes)
+        with engine.start(pipeline, spark, "even", interval_s=0.0, listener=listen) as run:
+            _warm(Path(folder), lambda: len(seen))
+
+            def look() -> None:
+                run.await_end(0.0)
+
+            # A run that failed must not pass for one that is late.
+            _drop(Path(folder), fed, patience_s, look)
+            _settle(fed, patience_s, look)
+            run.stop()
+            run.await_end()
+
+
+def _feed_native(spark: SparkSession, fed: Feeding, nodes: int, patience_s: float) -> None:
+    """Let lines come in files, which a plain query reads."""
     spark.conf.set("spark.sql.shuffle.partitions", str(nodes))
-    drops: list[tuple[float, int]] = []
+    # Batches are matched with lines by counting: no batch may be forgotten.
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
     ends: dict[int, float] = {}
 
     def on_batch(rows: DataFrame, number: int) -> None:
@@ -397,32 +496,81 @@ def _late_native(
             .option("checkpointLocation", checkpoint)
             .start()
         )
-        _drop(Path(folder), lines_per_s, seconds, drops, threading.Event())
-        time.sleep(3.0)
-        done = [
-            (ends[progress["batchId"]], int(progress["numInputRows"]))
-            for progress in query.recentProgress
-            if progress["numInputRows"]
-        ]
+
+        def look() -> None:
+            fed.done[:] = [
+                (ends[p["batchId"]] - fed.start, int(p["numInputRows"]))
+                for p in query.recentProgress
+                if p["numInputRows"] and ends[p["batchId"]] > fed.start
+            ]
+
+        _warm(Path(folder), lambda: len(ends))
+        _drop(Path(folder), fed, patience_s, look)
+        _settle(fed, patience_s, look)
         query.stop()
-    late = _lateness(drops, done, skip_s=seconds / 3)
-    return float(np.percentile(late, 50)), float(np.percentile(late, 99))
 
 
-def _lateness(
-    drops: list[tuple[float, int]], done: list[tuple[float, int]], skip_s: float
-) -> list[float]:
-    """Latency of every line in ms, by counting: files are read in the order of their drop."""
-    late: list[float] = []
-    queue = [(at, size) for at, size in drops]
-    first = queue[0][0]
-    for at, rows in done:
-        while rows > 0 and queue:
-            dropped, size = queue.pop(0)
-            rows -= size
-            if dropped - first > skip_s:
-                late.append((at - dropped) * 1000.0)
-    return late
+_FEEDS: dict[str, Callable[[SparkSession, Feeding, int, float], None]] = {
+    "penstock": _feed_source,
+    "penstock, DataFrame": _feed_frame,
+    "spark native": _feed_native,
+}
+
+
+def _lines() -> list[str]:
+    source = apps.make("wordcount").source(1000.0, zipf=0.0, seed=4, rows=50_000)
+    lines: list[str] = source.read(0, 50_000).column("line").to_pylist()
+    return lines
+
+
+def _put(folder: Path, name: str, lines: Iterable[str]) -> None:
+    """Drop a file, whole or not at all."""
+    hidden = folder / f".{name}"
+    hidden.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    hidden.rename(folder / f"{name}.txt")
+
+
+def _warm(folder: Path, batches: Callable[[], int]) -> None:
+    """Drop files one by one, each after the batch of the one before."""
+    lines = _lines()[: int(FIRST)]
+    for number in range(WARMING):
+        before = batches()
+        _put(folder, f"a{number:06d}", lines)
+        deadline = time.monotonic() + 120
+        while batches() == before:
+            if time.monotonic() > deadline:
+                raise TimeoutError("a batch took more than two minutes")
+            time.sleep(0.05)
+
+
+def _drop(
+    folder: Path, fed: Feeding, patience_s: float, look: Callable[[], None] = lambda: None
+) -> None:
+    """Drop a file five times a second, until the engine is hopelessly late."""
+    lines = _lines()
+    position = number = 0
+    start = fed.start = time.monotonic()
+    while (now := time.monotonic() - start) < fed.seconds:
+        due = fed.profile.position(now)
+        if due > position:
+            _put(folder, f"b{number:06d}", (lines[i % len(lines)] for i in range(position, due)))
+            fed.arrived.append((time.monotonic() - start, due - position))
+            position = due
+        number += 1
+        if number % 10 == 0:
+            look()
+            if now > WARM_S and fed.waiting_s > patience_s:
+                return
+        time.sleep(max(0.0, start + number * PAUSE_S - time.monotonic()))
+
+
+def _settle(fed: Feeding, patience_s: float, look: Callable[[], None] = lambda: None) -> None:
+    """Wait until all lines are counted, for as long as a sustained rate would need."""
+    total = sum(size for _, size in fed.arrived)
+    deadline = time.monotonic() + min(2 * patience_s, 120.0)
+    while time.monotonic() < deadline and sum(rows for _, rows in fed.done) < total:
+        time.sleep(0.5)
+        look()
 
 
 # ---- placement
@@ -466,7 +614,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = ("rate", "skew", "latency", "placement")
+    kinds = ("rate", "skew", "sustained", "latency", "placement")
     parser.add_argument("kinds", nargs="*", default=kinds, metavar="KIND", help=", ".join(kinds))
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--master", help="instead of an embedded cluster")
@@ -475,7 +623,8 @@ def main() -> None:
     parser.add_argument("--zipf", type=float, default=1.0)
     parser.add_argument("--wait-us", type=float, default=300.0, help="for skew")
     parser.add_argument("--seconds", type=float, default=60.0, help="for latency and placement")
-    parser.add_argument("--lines-per-s", type=float, default=5000.0, help="for latency")
+    parser.add_argument("--steps", type=int, default=9, help="of the ramp, for sustained")
+    parser.add_argument("--lines-per-s", type=float, help="for latency, without sustained")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     unknown = set(asked.kinds) - set(kinds)
@@ -488,20 +637,38 @@ def main() -> None:
         "skew": lambda s, side: skew(
             s, side, 20_000, asked.batches, asked.nodes, asked.wait_us, asked.zipf
         ),
-        "latency": lambda s, side: latency(s, side, asked.lines_per_s, asked.seconds, asked.nodes),
+        "sustained": lambda s, side: sustained(s, side, asked.steps, asked.nodes),
+        "latency": lambda s, side: latency(s, side, half(), asked.seconds, asked.nodes),
         "placement": lambda s, side: placement(s, side, asked.seconds, ["even", "ra", "penstock"]),
     }
+    if "latency" in asked.kinds and "sustained" not in asked.kinds and not asked.lines_per_s:
+        parser.error("latency needs --lines-per-s, or sustained to find it")
     results: dict[str, list[dict[str, Any]]] = {kind: [] for kind in asked.kinds}
+
+    def half() -> float:
+        if asked.lines_per_s:
+            return float(asked.lines_per_s)
+        worst = min(results["sustained"], key=lambda row: float(row["lines_per_s"]))
+        if not worst["lines_per_s"]:
+            sys.exit(f"{worst['engine']} did not sustain {FIRST:.0f} lines/s; give --lines-per-s")
+        return float(worst["lines_per_s"]) / 2
+
     master = asked.master or engine.embedded(asked.nodes)
-    for side, conf in (("penstock", {}), ("spark", {"spark.locality.wait": "3s"})):
-        if side == "spark" and set(asked.kinds) == {"placement"}:
-            continue
-        with engine.cluster(master, conf=conf) as spark:
-            for kind in asked.kinds:
-                results[kind] += todo[kind](spark, side)
+    # Latency needs what both sides sustain, so it comes when both are known.
+    for now in (
+        [k for k in asked.kinds if k != "latency"],
+        [k for k in asked.kinds if k == "latency"],
+    ):
+        for side, conf in (("penstock", {}), ("spark", {"spark.locality.wait": "3s"})):
+            if set(now) <= ({"placement"} if side == "spark" else set()):
+                continue
+            with engine.cluster(master, conf=conf) as spark:
+                for kind in now:
+                    results[kind] += todo[kind](spark, side)
     for kind, compare in (
         ("rate", compare_rate),
         ("skew", compare_skew),
+        ("sustained", compare_sustained),
         ("latency", compare_latency),
     ):
         if kind in results:

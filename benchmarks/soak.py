@@ -24,7 +24,7 @@ from penstock import spark as engine
 from penstock.apps import apps
 from penstock.pipeline import Discard
 from penstock.pipeline.journal import KEPT
-from penstock.state.log import SNAPSHOT_EVERY
+from penstock.state.runs import FAN
 
 NOTE = Console(stderr=True)
 
@@ -83,7 +83,7 @@ def main() -> None:
     result["flat"] = all(result["growth"][name]["relative"] <= FLAT for name in memory)
     # The number of state files is a saw-tooth, so it is held to its bound and not to a line.
     most = {
-        "state_files": asked.nodes * (2 * SNAPSHOT_EVERY + 2),
+        "state_files": asked.nodes * 4 * FAN,
         "journal_files": 2 * (KEPT + 2),
     }
     result["most_on_disk"] = {name: max(s[name] for s in samples) for name in most}

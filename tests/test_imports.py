@@ -40,7 +40,7 @@ ONLY = {
 #: What alone may import Spark.
 SPARK = ("penstock.runtimes.spark", "penstock.spark")
 
-PURE = ("model", "strategies")
+PURE = ("model", "strategies", "control")
 
 #: Clocks, ids, logs, randomness, files, processes, network, and the engine.
 IMPURE = frozenset(

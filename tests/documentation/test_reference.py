@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from penstock.control import Settings
 from penstock.files import cluster, measurements, topology
-from penstock.strategies import strategies
+from penstock.strategies import describe, strategies
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,3 +79,10 @@ def test_defaults_are_those_of_the_model() -> None:
         assert getattr(operator, field) == default
     for field, default in cluster.NUMBERS.items():
         assert getattr(node, field) == default
+
+
+def test_every_setting_of_the_loop_is_listed() -> None:
+    text = (ROOT / "docs" / "loop.md").read_text(encoding="utf-8")
+    for p in describe(Settings):
+        row = f"| `{p['name']}` | {p['default']} {p['unit']} | {p['allowed']} | {p['doc']} |"
+        assert row in text

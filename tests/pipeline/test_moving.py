@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,108 @@ def test_fewer_backups_lose_what_came_after_the_last(tmp_path: Path) -> None:
     setup.driver.adopt(setup.plan(1, 3))
     assert setup.driver.held["sum"].instances[0].version == backed
     setup.batch()
+
+
+class Crash(Exception):
+    """A driver that dies before it commits."""
+
+
+def crash_in_next_batch(setup: Setup) -> None:
+    """Run a batch whose tasks do all their work, and no commit."""
+
+    def run(layout: Layout, wave: Any) -> Any:
+        list(LocalBackend.run(setup.backend, layout, wave))
+        raise Crash
+
+    setup.backend.run = run  # type: ignore[method-assign]
+    with pytest.raises(Crash):
+        setup.batch()
+
+
+def scaled(setup: Setup) -> None:
+    setup.driver.adopt(setup.plan(1, 5))
+    setup.driver.adopt(setup.plan(1, 2))
+
+
+def retired(setup: Setup) -> None:
+    setup.driver.retire([setup.backend.nodes[-1]])
+
+
+@pytest.mark.parametrize("mode", ["checkpoint", "both"])
+@pytest.mark.parametrize("change", [scaled, retired])
+def test_a_driver_may_die_right_after_a_change(tmp_path: Path, mode: str, change: Any) -> None:
+    setup = Setup(tmp_path, mode)
+    setup.batch()
+    setup.batch()
+    change(setup)
+    crash_in_next_batch(setup)
+    forget_all()
+    setup.backend = LocalBackend(tmp_path / "later", Cluster.of(3).names)
+    setup.driver = Driver(
+        setup.layout, setup.backend, tmp_path, setup.plan(0, 2), keeping=setup.keeping
+    )
+    assert setup.driver.pending() == {"rows": ((80, 120),)}
+    assert setup.result() == SUMS
+
+
+def test_a_batch_that_was_begun_is_remembered_through_a_change(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "checkpoint")
+    setup.batch()
+    crash_in_next_batch(setup)
+    setup.driver.adopt(setup.plan(1, 5))
+    again = LocalBackend(tmp_path / "later", Cluster.of(3).names)
+    later = Driver(setup.layout, again, tmp_path, setup.plan(0, 2), keeping=setup.keeping)
+    assert later.pending() == {"rows": ((40, 80),)}
+
+
+def test_what_was_rebuilt_from_damaged_fragments_is_coded_anew(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", raw=1, check=1)
+    for rows in (40, 5, 5):
+        setup.batch(rows)
+    instance = setup.driver.held["sum"].instances[0]
+    for path in (tmp_path / "nodes").rglob("fragments/sum/0/*.0"):
+        path.unlink()
+    setup.backend.lose(instance.place.partition("/")[0])
+    # A home that keeps none of its fragments, so that nothing but the damage asks for new ones.
+    keepers = {k for block in setup.driver.catalog.find("sums", "sum", 0) for k in block.keepers}
+    plans = [setup.plan(turn, 3) for turn in range(NODES)]
+    setup.driver.adopt(next(p for p in plans if str(p.placement["sum"][0]) not in keepers))
+    assert instance.worn
+    setup.batch(2)
+    assert not instance.worn
+    kept = {p.name for p in (tmp_path / "nodes").rglob("fragments/sum/0/*")}
+    assert {f"{b.first}-{b.last}.0" for b in setup.driver.catalog.find("sums", "sum", 0)} <= kept
+    assert setup.result() == SUMS
+
+
+def without_copies(setup: Setup, vertex: str) -> None:
+    """Remove a vertex's state from all nodes behind the engine's back; its workers are new."""
+    folders = list(setup.backend.root.glob(f"*/state/{vertex}"))
+    assert folders
+    for folder in folders:
+        shutil.rmtree(folder)
+    forget_all()
+
+
+def test_state_never_starts_empty(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers")
+    setup.batch()
+    before = setup.driver.held["sum"].instances[0].version
+    without_copies(setup, "sum")
+    with pytest.raises(StateLost, match=r"sum\[\d\]: version 0 cannot be put together"):
+        setup.batch()
+    assert setup.driver.batch == 0, "nothing of the batch was committed"
+    assert setup.driver.held["sum"].instances[0].version == before
+    assert set(setup.sink.batches) == {0}
+
+
+def test_state_that_is_gone_from_a_node_comes_back_from_the_checkpoint(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "both")
+    setup.batch()
+    for vertex in ("sum", "again"):
+        without_copies(setup, vertex)
+        setup.batch()
+    assert setup.result() == SUMS
 
 
 def test_old_fragments_and_copies_go(tmp_path: Path) -> None:

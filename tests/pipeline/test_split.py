@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.model import Cluster, Grouping, InvalidValue, Kind, Measurements, Plan
 from penstock.pipeline import Link, Memory, Pipeline, Rows, count, last, mean, top, total
 from penstock.pipeline.deal import deal
-from penstock.pipeline.driver import Driver, InstanceStats
+from penstock.pipeline.driver import Driver
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.local import LocalBackend, run_locally, run_to_end
 from penstock.pipeline.notes import HOT_KEPT, Notes
@@ -168,12 +168,9 @@ def test_only_few_hot_keys_are_told_and_none_of_what_was_reduced() -> None:
     assert set(told["x"].values()) == {6}
 
 
-@pytest.mark.skipif(
-    "hot_keys" not in InstanceStats.__dataclass_fields__, reason="the engine does not tell them"
-)
 def test_the_engine_tells_hot_keys() -> None:
     (result,) = run_locally(pipeline(Memory(), split=True))
-    told = [s.hot_keys["sum-parts"] for s in result.stats if "sum-parts" in s.hot_keys]  # type: ignore[attr-defined]
+    told = [s.hot_keys["sum-parts"] for s in result.stats if "sum-parts" in s.hot_keys]
     assert sum(hot[HOT] for hot in told) == 60
 
 

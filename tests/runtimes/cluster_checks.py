@@ -1,14 +1,15 @@
-"""Run on an embedded cluster of several processes, in a process of its own; prints JSON.
+"""Run on a cluster of several processes, in a process of its own; prints JSON.
 
-``python cluster_checks.py CHECK ...`` runs the named checks on one cluster.
+``python cluster_checks.py CHECK ...`` runs the named checks on one embedded cluster, and with
+``--master URL --executors N`` on one that is there.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from penstock.apps import apps
 from penstock.pipeline import Memory
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
+from penstock.runtimes.spark.session import wait_for_executors
 from penstock.strategies import strategies
 
 NODES = 3
@@ -49,6 +51,10 @@ def run_app(
         "honoured": sum(b.tasks_honoured for b in records.batches),
         "executors": sorted({i.executor for i in records.instances}),
         "remote_bytes": sum(b.remote_bytes for b in records.batches),
+        "local_bytes": sum(b.local_bytes for b in records.batches),
+        "near_bytes": sum(
+            f.host_local_bytes for f in jvm_of(spark.sparkContext).tasks(run.backend.group)
+        ),
         "lost": records.run.rows_lost,
         "duplicated": records.run.rows_duplicated,
         "events": [event.text for event in records.events],
@@ -62,6 +68,11 @@ def applications(spark: Any) -> dict[str, Any]:
     return {app: run_app(spark, app, names[i % len(names)]) for i, app in enumerate(apps.names())}
 
 
+def pinned(spark: Any) -> dict[str, Any]:
+    """Word count, every task where the plan says."""
+    return run_app(spark, "wordcount", "even")
+
+
 def unpinned(spark: Any) -> dict[str, Any]:
     """What Spark does unasked."""
     return run_app(spark, "wordcount", "spark")
@@ -72,9 +83,9 @@ def noticed(spark: Any) -> dict[str, Any]:
     executors = jvm_of(spark.sparkContext).executors()
     turned = {
         home: executors[(i + 1) % len(executors)].id
-        for i, home in enumerate(executor_ids(executors))
+        for i, home in enumerate(executor_ids(executors, apart=True))
     }
-    wanted = executor_ids(executors)
+    wanted = executor_ids(executors, apart=True)
     app = apps.make("wordcount")
     source = app.source(1e6, seed=11, rows=600)
     pipeline = app.pipeline(source, parallelism=NODES)
@@ -162,6 +173,7 @@ def _ancestor(pid: int, wanted: int) -> bool:
 
 CHECKS = {
     "applications": applications,
+    "pinned": pinned,
     "unpinned": unpinned,
     "noticed": noticed,
     "kill_worker": kill_worker,
@@ -171,11 +183,20 @@ CHECKS = {
 
 def main() -> None:
     """Run the checks that are named."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("checks", nargs="*", default=[name for name in CHECKS if name != "pinned"])
+    parser.add_argument("--master", default=engine.embedded(NODES, 1, 900))
+    parser.add_argument("--executors", type=int, default=NODES)
+    asked = parser.parse_args()
     results: dict[str, Any] = {}
     started = time.monotonic()
-    with engine.cluster(engine.embedded(NODES, 1, 900)) as spark:
+    conf = {}
+    if asked.master.startswith("spark:"):
+        conf = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
+    with engine.cluster(asked.master, conf=conf) as spark:
+        wait_for_executors(spark, asked.executors, 60)
         results["seconds_up"] = time.monotonic() - started
-        for name in sys.argv[1:] or CHECKS:
+        for name in asked.checks:
             begun = time.monotonic()
             results[name] = CHECKS[name](spark)
             results[name]["seconds"] = time.monotonic() - begun

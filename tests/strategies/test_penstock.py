@@ -29,6 +29,7 @@ from penstock.strategies.place.relabel import bounded
 from penstock.strategies.replan import worthwhile
 from penstock.strategies.route.skew import routed
 from penstock.strategies.scale.head_room import fewest_nodes, load_limit
+from penstock.strategies.trigger.head_room import HeadRoom
 
 WORDS = Topology(
     "wordcount",
@@ -142,3 +143,19 @@ def test_a_key_hotter_than_an_instance_is_split_and_the_rest_rebalanced() -> Non
     again = Penstock(partitions=4).plan(Request(merged, NODES, measured, first))
     assert isinstance(again, Plan)
     assert not diff(first, again).moves
+
+
+def test_a_gain_must_fit_with_a_margin_in_every_window() -> None:
+    roomy = Cluster.of(12, cpu_cores=2, mem_mb=40_000, processes=2, slots=16)
+
+    def asked(rate: float, running: Plan | None) -> Request:
+        return replace(at(rate, running), cluster=roomy)
+
+    wide, together = Penstock().plan(asked(10_000, None)), Penstock().plan(asked(4_000, None))
+    assert isinstance(wide, Plan)
+    assert isinstance(together, Plan)
+    proposal = replace(together, before=wide.after)
+    low, high = (Measurements(source_rates={"lines": rate}) for rate in (3_500.0, 9_500.0))
+    request = replace(asked(3_500, wide), recent=(low,))
+    assert HeadRoom().check(request, proposal).fires
+    assert not HeadRoom().check(replace(request, recent=(high, low)), proposal).fires

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from penstock.model.cost import lit
 from penstock.strategies.route import Destination, Router, combine, hash_keys, routers
 from penstock.strategies.route.hash import Hash
 from penstock.strategies.route.hot_key import HotKey
+from penstock.strategies.route.keys import BLOCK
 from penstock.strategies.route.partial_key import PartialKey, two_choices
 from penstock.strategies.route.sketch import Sketch
 from penstock.strategies.route.two_tier import TwoTier, rebalance, resize
@@ -61,11 +63,14 @@ def hashed(key: int | str) -> int:
         return mixed((key % WRAP) ^ SEED)
     data = key.encode("utf-8", "surrogatepass")
     words = [data[i : i + 8] for i in range(0, max(len(data), 1), 8)]
-    total = sum(
-        mixed(((int.from_bytes(word, "little") ^ SEED) + i * GOLDEN) % WRAP)
-        for i, word in enumerate(words)
-    )
-    return mixed((total % WRAP) ^ (len(data) * SECOND % WRAP))
+    numbers = [int.from_bytes(word, "little") for word in words]
+    total = sum((n ^ (n >> 29)) * factor(i) for i, n in enumerate(numbers))
+    return mixed((total % WRAP ^ SEED) + len(data) * SECOND)
+
+
+def factor(position: int) -> int:
+    """Multiplier of a word."""
+    return mixed(SEED + position * GOLDEN) | 1
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
@@ -86,6 +91,53 @@ def test_arrow_strings_hash_as_one_by_one() -> None:
     assert hash_keys(arrow.array(keys)).tolist() == [hashed(key) for key in keys]
 
 
+@pytest.mark.parametrize("length", [0, 5, 8, 36, 128, 129, 300])
+def test_strings_of_one_length_hash_as_one_by_one(length: int) -> None:
+    """Keys at equal distances are read another way; three blocks, and a slice in the middle."""
+    arrow = pytest.importorskip("pyarrow")
+    keys = [f"{i:0{length}d}"[:length] for i in range(2 * BLOCK + 3)]
+    column = arrow.array(keys)
+    whole = hash_keys(column)
+    for i in (0, 1, BLOCK - 1, BLOCK, 2 * BLOCK + 2):
+        assert whole[i] == hashed(keys[i])
+    assert (hash_keys(column.slice(7, BLOCK)) == whole[7 : 7 + BLOCK]).all()
+    assert (hash_keys(np.array(keys)) == whole).all()
+    assert (hash_keys(np.array(keys).astype("S")) == whole).all()
+
+
+def test_the_end_of_a_buffer_is_not_passed() -> None:
+    """A buffer that ends with its last key, as one of another library may."""
+    arrow = pytest.importorskip("pyarrow")
+    ends = arrow.py_buffer(np.array([0, 3, 12], np.int32).tobytes())
+    keys = arrow.Array.from_buffers(
+        arrow.string(), 2, [None, ends, arrow.py_buffer(b"abcdefghijkl")]
+    )
+    assert hash_keys(keys).tolist() == [hashed("abc"), hashed("defghijkl")]
+
+
+def test_keys_that_look_alike_do_not_collide() -> None:
+    """Digits up in one word and down in another, and bits that flip in several words at once."""
+    digits = [f"{a:08d}{b:08d}" for a in range(300) for b in range(300)]
+    assert len(np.unique(hash_keys(digits))) == len(digits)
+    swapped = [f"{a:08d}-{b:08d}-{c:08d}" for a, b, c in itertools.permutations(range(40), 3)]
+    assert len(np.unique(hash_keys(swapped))) == len(swapped)
+    words = np.array([0, 1 << 63, 1 << 31, 1 << 7, (1 << 63) | (1 << 31)], dtype="<u8")
+    flipped = [b"".join(four) for four in itertools.product((w.tobytes() for w in words), repeat=4)]
+    assert len(np.unique(hash_keys(flipped))) == len(flipped)
+
+
+def test_every_bit_of_a_string_changes_half_of_its_hash() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 256, (2000, 20), dtype=np.uint8)
+    before = hash_keys([row.tobytes() for row in rows])
+    for bit in range(160):
+        other = rows.copy()
+        other[:, bit // 8] ^= np.uint8(1 << (bit % 8))
+        changed = before ^ hash_keys([row.tobytes() for row in other])
+        flips = np.unpackbits(changed.view(np.uint8).reshape(-1, 8), axis=1).mean(axis=0)
+        assert 0.44 < flips.min() <= flips.max() < 0.56
+
+
 def test_hashes_are_the_same_in_every_process() -> None:
     code = (
         "from penstock.strategies.route import hash_keys; print(hash_keys(['stable', '']).tolist())"
@@ -93,7 +145,7 @@ def test_hashes_are_the_same_in_every_process() -> None:
     seen = {
         subprocess.run(
             [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             check=True,

@@ -30,13 +30,15 @@ class Observation:
         Nodes that are there. One that was lost is not in it.
     measurements : Measurements or None
         Of the batches since the plan last changed, at most a window of them; None while there are
-        too few.
+        too few. The use of a node counts all that runs on it: what its instances do not account for
+        is what others take. Leave it out where nodes share a machine and cannot be told apart.
     batch_ms : float
         Time that a batch takes, over the same window.
     throughput_per_s : float
         Source tuples a second that were processed.
     arriving_per_s : float
-        Source tuples a second that came.
+        Source tuples a second that came in the last few batches: it leads the window, and counts
+        what nodes that are full do not get to. 0 when not known.
     queue_length : int
         Source tuples that wait.
     latency_ms : mapping of str to float

@@ -166,8 +166,10 @@ class Party:
         Version that it has; -1 for a new one.
     by, route : tuple of str
         Columns of the state's key, and of the key that tuples are routed by.
-    table : RoutingTable
-        The table from now on.
+    table : RoutingTable or None
+        The table from now on; None: all rows stay.
+    whole : bool
+        Save everything, whatever changes: what peers keep is to be spread anew.
     """
 
     vertex: str
@@ -175,10 +177,13 @@ class Party:
     base: int
     by: tuple[str, ...]
     route: tuple[str, ...]
-    table: RoutingTable
+    table: RoutingTable | None
+    whole: bool = False
 
     def homes(self, rows: pa.Table) -> IntArray:
         """Instance that each row belongs to from now on."""
+        if self.table is None:
+            return np.full(rows.num_rows, self.instance, dtype=np.int64)
         return homes(key_hashes(rows, self.route), self.table)
 
     def leave(self, rows: pa.Table) -> BoolArray:
@@ -239,18 +244,19 @@ class Settle:
         home = Home(wave.keeping, place, wave.token)
         state = home.load(party.vertex, party.instance, party.by, party.base)
         parts = []
-        rows = state.where(party.leave)
+        rows = state.where(party.leave) if party.table is not None else None
         if rows is not None:
             parts.append(removal(rows, party.by))
         parts += came
         changed = changes(parts)
         answer: dict[str, Any] = {"vertex": party.vertex, "instance": party.instance, "bytes": 0}
         answer["saved"] = None
-        if changed.num_rows:
+        if changed.num_rows or party.whole:
             state = state.put(changed)
             key = (party.vertex, party.instance)
             # What peers have must be what this starts from; otherwise they are sent everything.
-            whole = bool(wave.keepers) and wave.backed[party.vertex][party.instance] != party.base
+            backed = wave.backed[party.vertex][party.instance]
+            whole = party.whole or (bool(wave.keepers) and backed != party.base)
             saved = home.save(*key, party.base, wave.version, changed, state, whole=whole)
             answer["saved"] = {
                 "version": wave.version,

@@ -20,9 +20,12 @@ from penstock.pipeline.journal import Journal
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import ON_ERROR, Wave
 from penstock.pipeline.windowed import advanced_watermarks
+from penstock.state.catalog import Block, Catalog, chain
 from penstock.state.home import Keeping
+from penstock.state.recovery import Pull, Unrecoverable, plan_recovery
 from penstock.state.runs import Span, StateLost
 from penstock.state.spread import Spread, Tolerance, spread, tolerance, worst
+from penstock.strategies.route.keys import HASHING
 
 Ranges = Mapping[str, tuple[tuple[int, int], ...]]
 
@@ -160,8 +163,16 @@ class Driver:
         self.number = self.journal.last_number()
         done = self.journal.committed(self.journal.last_commit()) or {}
         self.batch = int(done.get("batch", -1))
+        if done and done.get("hashing") != HASHING:
+            raise InvalidValue(
+                "checkpoint",
+                "a run",
+                f"of a release that hashes keys as this one does ({HASHING})",
+                done.get("hashing", 1),
+            )
         self.watermarks: dict[str, int | None] = dict(done.get("watermarks", {}))
         self.passed: dict[str, int | None] = dict(done.get("passed", {}))
+        self.catalog = Catalog()
         self.held = held_by(self.layout, done.get("state", {}))
         saved = any(not held.empty for held in self.held.values())
         if saved and not keeping.in_checkpoint:
@@ -186,8 +197,9 @@ class Driver:
         for number in range(self.number, self.journal.last_commit(), -1):
             entry = self.journal.begun(number)
             if entry is not None and "ranges" in entry:
-                return {n: tuple((a, b) for a, b in cuts) for n, cuts in entry["ranges"].items()}
-        return None
+                return _ranges(entry["ranges"])
+        done = self.journal.committed(self.journal.last_commit()) or {}
+        return _ranges(done["pending"]) if done.get("pending") else None
 
     def position(self) -> dict[str, int]:
         """Position that every source has reached in committed batches."""
@@ -202,7 +214,7 @@ class Driver:
         found = [
             tolerance(
                 self._own_keeper(name, index, homes),
-                [instance.blocks[run] for run in instance.chain()],
+                self._blocks(name, index),
                 homes,
                 asked=self._keeping.check + 1,
             )
@@ -211,6 +223,21 @@ class Driver:
             if instance.version >= 0
         ]
         return worst(found) if found else None
+
+    def promise(self) -> str:
+        """Say in words what the state survives now; empty before there is any."""
+        if all(held.empty for held in self.held.values()):
+            return ""
+        keeping = self._keeping_now()
+        said = []
+        if keeping.by_peers:
+            found = self.survives()
+            said.append("survives nothing: peers have none of it" if found is None else str(found))
+            if keeping.every > 1:
+                said.append(f"changes of up to {keeping.every - 1} batches may be lost with a node")
+        if keeping.in_checkpoint:
+            said.append(f"all of it is in the checkpoint at {keeping.shared}")
+        return "; ".join(said)
 
     # ---- batches
 
@@ -236,7 +263,8 @@ class Driver:
                 whole |= {
                     (name, i)
                     for i, instance in enumerate(instances)
-                    if instance.version >= 0 and self._thin(name, i, wanted[i], keepers)
+                    if instance.version >= 0
+                    and (instance.worn or self._thin(name, i, wanted[i], keepers))
                 }
             if not (backup or whole or self._due(number)):
                 # A layer of keepers that nothing is sent to would only take time.
@@ -251,7 +279,16 @@ class Driver:
             homes=homes,
             keeping=keeping,
             bases={n: tuple(i.version for i in h.instances) for n, h in self.held.items()},
-            floors={n: tuple(i.floor for i in h.instances) for n, h in self.held.items()},
+            floors={
+                name: tuple(
+                    max(
+                        (block.last for block in self._blocks(name, i) if not block.first),
+                        default=-1,
+                    )
+                    for i in range(len(held.instances))
+                )
+                for name, held in self.held.items()
+            },
             backed={n: tuple(i.backed for i in h.instances) for n, h in self.held.items()},
             keepers=tuple(keepers.values()),
             spreads=spreads,
@@ -288,12 +325,13 @@ class Driver:
         positions.update({name: cuts[-1][1] for name, cuts in ranges.items() if cuts})
         for one in stats:
             if one.saved is not None:
-                self._note_saved(wave, one.vertex, one.instance, one.saved)
+                self.note_saved(wave, one.vertex, one.instance, one.saved)
         following = advanced_watermarks(
             self.layout.pipeline.steps, self.watermarks, [one.event_times for one in stats]
         )
         done = {
             "batch": wave.batch_id,
+            "hashing": HASHING,
             "positions": positions,
             "state": {name: held.to_dict() for name, held in self.held.items()},
             "watermarks": following,
@@ -352,9 +390,39 @@ class Driver:
             held.table = tables[name]
             count = plan.parallelism[name]
             held.instances += [Instance() for _ in range(count - len(held.instances))]
+            for index in range(count, len(held.instances)):
+                self.catalog.forget(self.layout.pipeline.name, name, index)
             del held.instances[count:]
         self.plan = plan
+        if took.dealt:
+            self._commit_state()
         return replace(took, seconds=time.perf_counter() - started)
+
+    def retire(self, nodes: Iterable[str]) -> Carried:
+        """Have nodes keep nothing from now on; what they kept is given to others at once."""
+        started = time.perf_counter()
+        self.retiring |= set(nodes)
+        number = self._begin({"retired": sorted(self.retiring)})
+        wave = replace(self.wave({}, number), tidy=False)
+        parties = [
+            Party(name, index, held.instances[index].version, held.by, held.route, None, whole=True)
+            for name, held in self.held.items()
+            for index in range(len(held.instances))
+            if (name, index) in wave.whole
+        ]
+        if not parties or not wave.keepers:
+            return Carried(time.perf_counter() - started)
+        places = tuple(self.held[p.vertex].instances[p.instance].place for p in parties)
+        keepers = tuple(self.backend.place(home) for home in wave.keepers)
+        stages = (Stage(places, Settle(wave, tuple(parties))), Stage(keepers, Keep(wave)))
+        answers = self._answers("spread fragments anew", stages)
+        size = 0
+        for answer in answers:
+            key = (answer["vertex"], answer["instance"])
+            self.note_saved(wave, *key, answer["saved"])
+            size += int(answer["saved"]["bytes"])
+        self._commit_state()
+        return Carried(time.perf_counter() - started, size)
 
     def _carry(self, plan: Plan) -> Carried:
         """Bring the state of instances whose home changes to the new one."""
@@ -383,28 +451,34 @@ class Driver:
 
     def _rebuild(self, wanted: list[tuple[str, int, Instance, str]], alive: frozenset[str]) -> int:
         """Put state together from fragments, first from as few as needed, then from all."""
-        size, every = 0, wanted
-        missing: dict[tuple[str, int], str] = {}
+        size, left = 0, wanted
+        why: dict[tuple[str, int], str] = {}
         for everything in (False, True):
-            pieces: dict[tuple[str, int], dict[str, list[tuple[Span, int]]]] = {}
-            for name, index, instance, _ in wanted:
-                chosen: dict[str, list[tuple[Span, int]]] = {}
-                for run in instance.chain():
-                    block = instance.blocks[run]
-                    there = [(i, k) for i, k in enumerate(block.keepers) if k in alive]
-                    for i, keeper in there if everything else there[: block.r]:
-                        chosen.setdefault(keeper, []).append((run, i))
-                pieces[name, index] = chosen
-            missing.clear()
-            size += self._send(wanted, pieces, missing)
-            wanted = [w for w in wanted if (w[0], w[1]) in missing]
-        if wanted and not self._keeping.in_checkpoint:
-            told = "; ".join(f"{n}[{i}]: {missing[n, i]}" for n, i, _, _ in wanted)
+            pieces: dict[tuple[str, int], tuple[Pull, ...]] = {}
+            for name, index, _, target in left:
+                try:
+                    plan = plan_recovery(self._blocks(name, index), alive, target)
+                except Unrecoverable as error:
+                    why[name, index] = str(error)
+                else:
+                    pieces[name, index] = plan.pulls + (plan.spares if everything else ())
+            tried = [w for w in left if pieces.get((w[0], w[1]))]
+            missing: dict[tuple[str, int], str] = {}
+            size += self._send(tried, pieces, missing)
+            why.update(missing)
+            for name, index, instance, _ in tried:
+                # Some of its fragments are not what they should be: it is to be coded anew.
+                instance.worn = instance.worn or (name, index) in missing
+            done = {(w[0], w[1]) for w in tried} - set(missing)
+            left = [w for w in left if (w[0], w[1]) not in done]
+        if left and not self._keeping.in_checkpoint:
+            told = "; ".join(f"{n}[{i}]: {why.get((n, i), 'no copies')}" for n, i, _, _ in left)
             raise StateLost(f"state cannot be put together from what peers have: {told}")
-        for _, _, instance, _ in wanted:
-            instance.backed, instance.blocks = -1, {}
+        for name, index, instance, _ in left:
+            instance.backed = -1
+            self.catalog.forget(self.layout.pipeline.name, name, index)
         if not self._keeping.in_checkpoint:
-            for _, _, instance, _ in every:
+            for _, _, instance, _ in wanted:
                 # Less only where backups are not made with every batch.
                 instance.version = instance.backed
         return size
@@ -412,7 +486,7 @@ class Driver:
     def _send(
         self,
         wanted: list[tuple[str, int, Instance, str]],
-        pieces: Mapping[tuple[str, int], Mapping[str, list[tuple[Span, int]]]],
+        pieces: Mapping[tuple[str, int], tuple[Pull, ...]],
         missing: dict[tuple[str, int], str] | None = None,
     ) -> int:
         """Run the job that carries; return the bytes, and note what is missing."""
@@ -421,15 +495,20 @@ class Driver:
         parcels: dict[str, list[Parcel]] = {}
         for to, (name, index, instance, _) in enumerate(wanted):
             if (name, index) in pieces:
-                for keeper, chosen in pieces[name, index].items():
-                    parcel = Parcel(name, index, instance.backed, to, tuple(chosen))
-                    parcels.setdefault(keeper, []).append(parcel)
+                for pull in pieces[name, index]:
+                    run = Span(pull.block.first, pull.block.last)
+                    parcel = Parcel(name, index, instance.backed, to, ((run, pull.index),))
+                    parcels.setdefault(pull.keeper, []).append(parcel)
             else:
                 parcel = Parcel(name, index, instance.version, to)
                 parcels.setdefault(instance.place, []).append(parcel)
         runs = [
-            (name, index, instance.chain() if (name, index) in pieces else ())
-            for name, index, instance, _ in wanted
+            (
+                name,
+                index,
+                tuple({Span(p.block.first, p.block.last) for p in pieces.get((name, index), ())}),
+            )
+            for name, index, _, _ in wanted
         ]
         stages = (
             Stage(tuple(parcels), Send(tuple(tuple(p) for p in parcels.values()))),
@@ -505,9 +584,18 @@ class Driver:
         for answer in answers:
             if answer["saved"] is not None:
                 key = (answer["vertex"], answer["instance"])
-                self._note_saved(wave, *key, answer["saved"], where[key])
+                self.note_saved(wave, *key, answer["saved"], where[key])
         size = sum(int(answer["bytes"]) for answer in answers)
         return replace(took, state_bytes=took.state_bytes + size, dealt=len(takers))
+
+    def _commit_state(self) -> None:
+        """Write down versions that were made between batches: what they replace soon goes."""
+        pending = self.pending()
+        done = self.journal.committed(self.journal.last_commit()) or {}
+        done["hashing"] = HASHING
+        done["state"] = {name: held.to_dict() for name, held in self.held.items()}
+        done["pending"] = None if pending is None else {n: list(c) for n, c in pending.items()}
+        self.journal.commit(self.number, done)
 
     def _answers(self, name: str, stages: Sequence[Stage]) -> list[dict[str, Any]]:
         frames = [Frame.unpack(bytes(data)) for data in self.backend.job(name, stages)]
@@ -538,8 +626,8 @@ class Driver:
     def _own_keeper(self, name: str, index: int, homes: Mapping[str, str]) -> str:
         """Return the place that keeps fragments on the node of an instance."""
         node = self.plan.placement[name][index].node
-        home = self.backend.keepers().get(node, "")
-        return self.backend.place(home) if home else ""
+        # The homes are spots, such as node-1/0: asking the backend again would cost a call each.
+        return next((p for p, home in homes.items() if home.rpartition("/")[0] == node), "")
 
     def _spread(self, name: str, index: int, homes: Mapping[str, str]) -> Spread:
         key = f"{self.layout.pipeline.name}/{name}/{index}"
@@ -548,25 +636,37 @@ class Driver:
 
     def _thin(self, name: str, index: int, wanted: Spread, homes: Mapping[str, str]) -> bool:
         """Whether an instance's fragments survive less than they could."""
-        instance = self.held[name].instances[index]
         own = self._own_keeper(name, index, homes)
-        blocks = [instance.blocks[run] for run in instance.chain()]
+        blocks = self._blocks(name, index)
         if not blocks:
             return bool(wanted.keepers)
         now = tolerance(own, blocks, homes).nodes
         return now < tolerance(own, [wanted], homes).nodes
 
-    def _note_saved(
+    def note_saved(
         self, wave: Wave, name: str, index: int, saved: Mapping[str, Any], place: str | None = None
     ) -> None:
+        """Take note of a version that an instance saved, and of who keeps its fragments."""
         if place is None:
             peers = wave.keeping.by_peers
             place = self.backend.place(wave.homes[name][index]) if peers else ""
-        kept: Spread | None = None
-        if name in wave.spreads:
-            one = wave.spreads[name][index]
-            kept = replace(one, keepers=tuple(self.backend.place(h) for h in one.keepers))
-        self.held[name].instances[index].saved(saved, place, kept)
+        instance = self.held[name].instances[index]
+        instance.version, instance.place = int(saved["version"]), place
+        if "backed" not in saved or not wave.spreads[name][index].keepers:
+            return
+        one, topology = wave.spreads[name][index], self.layout.pipeline.name
+        keepers = tuple(self.backend.place(home) for home in one.keepers)
+        first, last = saved["backed"]
+        size = int(saved["bytes"])
+        self.catalog.add(Block(topology, name, index, first, last, one.r, one.c, keepers, size))
+        instance.backed = last
+        instance.worn = instance.worn and first > 0
+        self.catalog.retain(topology, name, index, [last])
+
+    def _blocks(self, name: str, index: int) -> tuple[Block, ...]:
+        """Find what peers have of an instance, the newest run first."""
+        backed = self.held[name].instances[index].backed
+        return chain(self.catalog.find(self.layout.pipeline.name, name, index), backed)
 
     def _sinks(
         self, batch_id: int, frames: list[Frame], stats: tuple[InstanceStats, ...]
@@ -584,6 +684,10 @@ class Driver:
             step.sink.commit(batch_id, table)
             written[step.name] = sum(s.sinks.get(step.name, 0) for s in stats)
         return written
+
+
+def _ranges(cuts: Mapping[str, Any]) -> Ranges:
+    return {name: tuple((a, b) for a, b in found) for name, found in cuts.items()}
 
 
 def _stats(values: dict[str, Any]) -> InstanceStats:

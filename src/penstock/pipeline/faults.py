@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from penstock.model import InvalidValue
 
+_PIECE = {"index": "0"}
+
 #: What each kind does, and the options that it knows with their defaults.
 KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "kill-executor": (
@@ -15,8 +17,8 @@ KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "kill-worker": ("kill -9 a Python worker in the middle of the batch", {}),
     "kill-driver": ("kill -9 the driver itself in the middle of the batch", {}),
-    "corrupt-fragment": ("change bytes of one fragment of every run before the batch", {}),
-    "delete-fragment": ("remove one fragment of every run before the batch", {}),
+    "corrupt-fragment": ("change a byte of one fragment of every run before the batch", _PIECE),
+    "delete-fragment": ("remove one fragment of every run before the batch", _PIECE),
     "move": ("move every instance to the next node before the batch", {}),
     "scale": ("change the instances of an operator before the batch", {"to": "", "operator": ""}),
 }
@@ -60,6 +62,9 @@ class Fault:
             if name in options and not (options[name].isdigit() and int(options[name]) >= 1):
                 allowed = "a whole number of at least 1"
                 raise InvalidValue(name, f"fault {self.kind}", allowed, options[name])
+        if not options.get("index", "0").isdigit():
+            allowed = "the number of a fragment, from 0"
+            raise InvalidValue("index", f"fault {self.kind}", allowed, options["index"])
         if options.get("during", "batch") not in ("batch", "move"):
             raise InvalidValue("during", f"fault {self.kind}", "batch or move", options["during"])
         object.__setattr__(self, "options", options)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.model import Grouping, InvalidValue, Plan, RoutingTable
 from penstock.pipeline.layout import Layout
-from penstock.state.runs import Span, chain
-from penstock.state.spread import Spread
 from penstock.strategies.route.two_tier import TwoTier, resize
 
 
@@ -23,35 +21,16 @@ class Instance:
         -1 before it has any.
     place : str
         Where its copy on a node is; "" if there is none.
-    blocks : mapping of Span to Spread
-        Runs that peers have, and which places keep the fragments.
     backed : int
-        The version that they add up to; -1 if none.
+        The version that peers have; -1 if none.
+    worn : bool
+        Whether some of their fragments turned out to be corrupt or gone.
     """
 
     version: int = -1
     place: str = ""
-    blocks: dict[Span, Spread] = field(default_factory=dict)
     backed: int = -1
-
-    def saved(self, saved: Mapping[str, Any], place: str, spread: Spread | None) -> None:
-        """Take note of a version that was saved."""
-        self.version, self.place = int(saved["version"]), place
-        if "backed" in saved and spread is not None and spread.keepers:
-            run = Span(*saved["backed"])
-            self.blocks[run] = spread
-            self.backed = run.last
-            needed = set(self.chain())
-            self.blocks = {span: kept for span, kept in self.blocks.items() if span in needed}
-
-    def chain(self) -> tuple[Span, ...]:
-        """Find the runs that make up what peers have."""
-        return chain(self.blocks, self.backed)
-
-    @property
-    def floor(self) -> int:
-        """Last version of the oldest of them; -1 if there are none."""
-        return self.chain()[-1].last if self.backed >= 0 else -1
+    worn: bool = False
 
 
 @dataclass(eq=False)

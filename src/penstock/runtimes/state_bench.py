@@ -193,17 +193,15 @@ class StateBench:
             saved = self._job("save", stages)
             took: Row = {"save_s": time.perf_counter() - started, "code": "none"}
             for index, answer in saved.items():
-                kept = None
                 if wave.keepers:
                     kept = wave.spreads[OPERATOR][index]
-                    kept = replace(kept, keepers=tuple(map(backend.place, kept.keepers)))
                     took["code"] = f"{kept.r}+{kept.c}"
                 place = places[index] if mode == "peers" else ""
-                driver.held[OPERATOR].instances[index].saved(answer["saved"], place, kept)
+                driver.note_saved(wave, OPERATOR, index, answer["saved"], place)
             if lose:
                 backend.lost |= set(places)
-                blocks = driver.held[OPERATOR].instances[0].blocks
-                keepers = next(iter(blocks.values())).keepers if blocks else ()
+                blocks = driver.catalog.find(layout.pipeline.name, OPERATOR, 0)
+                keepers = blocks[0].keepers if blocks else ()
                 backend.lost |= set(keepers[:gone])
             plan = self._plan(layout, self._free(backend, after))
             started = time.perf_counter()

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from penstock.state import hashes
+from penstock.state.catalog import ChainBroken, chain
 from penstock.state.keyed import KeyedTable, changes, latest
-from penstock.state.runs import Span, StateLost, chain, outdated
+from penstock.state.runs import Span, StateLost, outdated
 
 #: Bytes of a run from which what was written is mapped, and not held in memory besides.
 MAPPED_BYTES = 4_000_000
@@ -70,11 +71,9 @@ class StateLog:
         """
         try:
             return chain(self.runs(vertex, instance), version)
-        except StateLost as error:
+        except ChainBroken as error:
             where = self.folder(vertex, instance)
-            raise StateLost(f"{vertex}[{instance}] at version {version}: {error} in {where}") from (
-                error
-            )
+            raise StateLost(f"{vertex}[{instance}]: {error}, in {where}") from error
 
     def load(
         self, vertex: str, instance: int, by: tuple[str, ...], version: int, mapped_from: int = 0

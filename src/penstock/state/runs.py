@@ -1,13 +1,12 @@
 """Which runs make up a state: each holds what changed over a span of versions.
 
-The state of version v is the chain of runs that ends there: the run whose last version is v, then
-the one that ends right before it begins, and so on to a run that begins at 0 and holds everything.
+The state of version v is the chain of runs that ends there (`penstock.state.catalog.chain`).
 Numbers of versions are used once: an attempt that failed leaves runs that no chain reaches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from penstock.model import PenstockError
@@ -38,33 +37,6 @@ class Span:
     def within(self, other: Span) -> bool:
         """Whether another run covers it and more."""
         return self != other and other.first <= self.first and self.last <= other.last
-
-
-def chain(runs: Iterable[Span], version: int) -> tuple[Span, ...]:
-    """Return the runs that make up a version, the newest first; none for version -1.
-
-    Examples
-    --------
-    >>> chain([Span(0, 3), Span(4, 4), Span(4, 6), Span(5, 5)], 6)
-    (Span(first=4, last=6), Span(first=0, last=3))
-
-    Raises
-    ------
-    StateLost
-        When one is missing.
-    """
-    longest: dict[int, Span] = {}
-    for run in runs:
-        known = longest.get(run.last)
-        if known is None or run.first < known.first:
-            longest[run.last] = run
-    found: list[Span] = []
-    while version >= 0:
-        if version not in longest:
-            raise StateLost(f"there is no run that ends at version {version}")
-        found.append(longest[version])
-        version = found[-1].first - 1
-    return tuple(found)
 
 
 def to_merge(known: tuple[Span, ...]) -> int:

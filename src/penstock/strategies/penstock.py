@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -70,7 +70,9 @@ class Penstock(Checked):
         if isinstance(proposal, Keep):
             return Keep((*verdict.reasons, *proposal.reasons))
         gain = trigger.check(request, proposal)
-        return proposal if gain.fires else Keep((*verdict.reasons, *gain.reasons))
+        if not gain.fires:
+            return Keep((*verdict.reasons, *gain.reasons))
+        return replace(proposal, reasons=(*gain.reasons, *proposal.reasons))
 
     def _fresh(self, request: Request) -> Plan | Keep:
         chosen, limit, reason = self._nodes(request, None)

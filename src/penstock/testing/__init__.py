@@ -20,8 +20,10 @@ checks named ``generated`` need hypothesis; `penstock.testing.generate` has its 
 
 from penstock.testing.broken import ContractBroken
 from penstock.testing.codec_checks import CODEC_CHECKS, check_codec
+from penstock.testing.fake_runtime import FakeRuntime
 from penstock.testing.partitioner_checks import PARTITIONER_CHECKS, check_partitioner
 from penstock.testing.placer_checks import PLACER_CHECKS, check_placer
+from penstock.testing.runtime_checks import RUNTIME_CHECKS, Driven, check_runtime
 from penstock.testing.scenarios import SCENARIOS
 from penstock.testing.strategy_checks import STRATEGY_CHECKS, check_strategy
 
@@ -29,11 +31,15 @@ __all__ = [
     "CODEC_CHECKS",
     "PARTITIONER_CHECKS",
     "PLACER_CHECKS",
+    "RUNTIME_CHECKS",
     "SCENARIOS",
     "STRATEGY_CHECKS",
     "ContractBroken",
+    "Driven",
+    "FakeRuntime",
     "check_codec",
     "check_partitioner",
     "check_placer",
+    "check_runtime",
     "check_strategy",
 ]

@@ -7,7 +7,7 @@ import pickle
 import struct
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,8 @@ class SparkBackend:
         From the home of an instance, as in `Wave.homes`, to the id of an executor; "" is anywhere.
     folder : str
         Where a node keeps state; a relative one lies in the working folder of each executor.
+    apart : bool
+        Whether each executor stands for a node, as in `by_node`.
     rows : DataFrame, optional
         What the first layer reads instead of its sources' ranges.
     rows_of : str, optional
@@ -65,6 +67,7 @@ class SparkBackend:
     spark: SparkSession
     executor_of: Callable[[str], str]
     folder: str = "penstock-state"
+    apart: bool = True
     rows: DataFrame | None = None
     rows_of: str | None = None
     pinned: list[list[str]] = field(default_factory=list)
@@ -122,7 +125,7 @@ class SparkBackend:
         """Return the first process of each node that plans know of."""
         executors = jvm_of(self.spark.sparkContext).executors()
         alive = {executor.id for executor in executors}
-        homes = {node: f"{node}/0" for node in by_node(executors)}
+        homes = {node: f"{node}/0" for node in by_node(executors, self.apart)}
         return {node: home for node, home in homes.items() if self.executor_of(home) in alive}
 
     def alive(self) -> frozenset[str]:
@@ -153,22 +156,32 @@ class SparkBackend:
             try:
                 pairs = _collect(sc, current)
             except Py4JJavaError as error:
-                if watch.lost:
-                    raise ExecutorLost(watch.lost) from error
+                lost = watch.lost | jvm_of(sc).gone(wanted)
+                if lost:
+                    raise ExecutorLost(lost) from error
                 raise
             finally:
                 sc._jsc.clearJobGroup()
+        lost = jvm_of(sc).gone(wanted)
+        if lost:
+            # Spark was faster than the watch and ran their tasks elsewhere, without their state.
+            raise ExecutorLost(lost)
         return pairs[1::2]
 
-    def warm_up(self) -> None:
-        """Have every executor start its Python worker and load what a task needs, once.
+    def warm_up(self, only: Collection[str] | None = None) -> None:
+        """Have executors start their Python workers and load what a task needs, once.
 
         Without it the first batch would wait for that, and all tuples that come meanwhile.
+
+        Parameters
+        ----------
+        only : collection of str, optional
+            Executors; all by default.
         """
-        sc = self.spark.sparkContext
-        executors = jvm_of(sc).executors()
-        slots = [executor.location for executor in executors for _ in range(executor.cores)]
-        base = _pinned(sc, sc.parallelize(range(len(slots)), len(slots))._jrdd, slots)
+        executors = jvm_of(self.spark.sparkContext).executors()
+        slots = [e.id for e in executors if only is None or e.id in only for _ in range(e.cores)]
+        if not slots:
+            return
 
         def load(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
             for _ in arrived:
@@ -177,7 +190,11 @@ class SparkBackend:
             yield _key(0)
             yield b""
 
-        _collect(sc, _python(sc, _shuffled(sc, _python(sc, base, load), 1), load))
+        def first(locations: list[str]) -> Any:
+            return self._start(self.spark.sparkContext, locations, load)
+
+        group = f"penstock-warm-up-{uuid.uuid4().hex}"
+        self._run("warm up", group, [slots, slots[:1]], first, [load])
 
     def facts(self) -> list[TaskFact]:
         """Tasks of the last batch, as Spark recorded them."""
@@ -292,6 +309,8 @@ def _from_rows(
     spark = rows.sparkSession
     sc = spark.sparkContext
     made: Any = spark
+    # A partition is an instance: with more of them, two tasks would be one.
+    rows = rows.coalesce(min(wave.parallelism[vertex] for vertex in wave.layers[0]))
     pinned = jvm_of(sc).pin(rows._jdf.queryExecution().toRdd(), locations)
     frame = DataFrame(
         made._jsparkSession.internalCreateDataFrame(pinned, rows._jdf.schema(), False), spark

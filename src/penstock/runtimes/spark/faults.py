@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.runtimes.spark.run import Run
 
 #: Seconds to wait for a job to begin, and into it before something is killed.
-BEGIN_S, INTO_S = 20.0, 0.05
+BEGIN_S, INTO_S = 60.0, 0.05
 
 
 class NoSuchProcess(PenstockError):
@@ -38,6 +38,7 @@ class Injector:
         self.run = run
         self.faults = list(faults)
         self._threads: list[threading.Thread] = []
+        self._over = threading.Event()
         self.failures: list[BaseException] = []
 
     def before(self, batch: int) -> None:
@@ -56,11 +57,14 @@ class Injector:
                 self._scale(fault)
 
     def done(self) -> None:
-        """Wait for what was armed; raise what it failed with."""
+        """Wait for what was armed; raise what it failed with, and note what was never due."""
+        self._over.set()
         for thread in self._threads:
-            thread.join(BEGIN_S)
+            thread.join()
         if self.failures:
             raise self.failures[0]
+        for fault in self.faults:
+            self.run.note("fault", f"{fault}: the run ended before")
 
     def _scale(self, fault: Fault) -> None:
         layout = self.run.layout
@@ -68,10 +72,10 @@ class Injector:
         self.run.scale(fault.options["operator"] or stateful[0], int(fault.options["to"]))
 
     def _spoil(self, fault: Fault) -> None:
-        """Corrupt or remove the first fragment of every run, wherever it is on this machine."""
+        """Corrupt or remove one fragment of every run, wherever it is on this machine."""
         spoilt = 0
         for folder in self._folders():
-            for path in (folder / "fragments").rglob("*.0"):
+            for path in (folder / "fragments").rglob(f"*.{fault.options['index']}"):
                 if fault.kind == "delete-fragment":
                     path.unlink()
                 else:
@@ -118,7 +122,7 @@ class Injector:
         jobs = self.run.spark.sparkContext.statusTracker()
         moving = fault.options.get("during") == "move"
         deadline = time.monotonic() + BEGIN_S
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not self._over.is_set():
             group = self.run.backend.moving if moving else self.run.backend.group
             if group and any(
                 (info := jobs.getJobInfo(job)) is not None and info.status == "RUNNING"
@@ -127,7 +131,7 @@ class Injector:
                 time.sleep(INTO_S)
                 return
             time.sleep(0.005)
-        raise NoSuchProcess(f"{fault}: no job began within {BEGIN_S:g} s")
+        raise NoSuchProcess(f"{fault}: no job began within {BEGIN_S:g} s, or before the end")
 
     def _victims(self, fault: Fault) -> list[int]:
         holding = self.run.holding()

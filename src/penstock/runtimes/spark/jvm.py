@@ -49,6 +49,7 @@ class TaskFact:
     run_ms: int = 0
     jvm_cpu_ns: int = 0
     local_bytes: int = 0
+    host_local_bytes: int = 0
     remote_bytes: int = 0
     peak_memory_bytes: int = 0
 
@@ -77,6 +78,7 @@ class Jvm:
             for name, binary in code.items():
                 out.writestr(name.replace(".", "/") + ".class", binary)
         sc._jsc.addJar(str(jar))
+        self._call("listen", sc._jsc.sc())
 
     def pin(self, rdd: Any, locations: list[str]) -> Any:
         """Wrap an RDD so that its partitions prefer the given locations."""
@@ -93,12 +95,21 @@ class Jvm:
         """Executors that are alive; the driver itself only where it runs the tasks."""
         text = self._call("executors", self._sc._jsc.sc())
         rows = [line.split("\t") for line in text.splitlines()]
-        local = str(self._sc.master).startswith("local[") or self._sc.master == "local"
         return [
             Executor(name, host, int(cores), int(memory))
             for name, host, cores, memory in sorted(rows)
-            if local or name != "driver"
+            if self._local or name != "driver"
         ]
+
+    @property
+    def _local(self) -> bool:
+        return str(self._sc.master).startswith("local[") or self._sc.master == "local"
+
+    def gone(self, wanted: set[str]) -> set[str]:
+        """Tell which executors the scheduler has given up; `executors` hears of it a bit later."""
+        if self._local:
+            return set()
+        return wanted - set(str(self._sc._jsc.sc().getExecutorIds().mkString(",")).split(","))
 
     def tasks(self, group: str) -> list[TaskFact]:
         """Task attempts of a job group."""

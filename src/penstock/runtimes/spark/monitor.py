@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +68,11 @@ def observe(
             tasks += 1
             honoured += fact.executor == wanted
     instances = _instances(run, plan, result, ran)
+    # What keepers read are backups of state, counted by themselves.
+    nodes = {i.node for i in instances}
+    stream = [fact for (layer, _), fact in ran.items() if layer < len(result.wave.layers)]
+    local, host_local, remote = tiers(stream, nodes)
+    backup = sum(tiers(ran.values(), nodes)) - local - host_local - remote
     stateful = [v.name for v in layout.vertices if v.kind is Kind.STATEFUL or v.splittable]
     lin, lit = imbalance(instances, stateful)
     edges = _edges(run, layout, result)
@@ -82,21 +87,40 @@ def observe(
             rows_out=sum(result.rows_to_sinks.values()),
             queue_length=queue_length,
             dropped=dropped,
-            local_bytes=sum(fact.local_bytes for fact in ran.values()),
-            remote_bytes=sum(fact.remote_bytes for fact in ran.values()),
+            local_bytes=local,
+            host_local_bytes=host_local,
+            remote_bytes=remote,
             tasks=tasks,
             tasks_honoured=honoured,
-            nodes_used=len({i.node for i in instances}),
+            nodes_used=len(nodes),
             lin=lin,
             lit=lit,
             latency=_latency(result, committed_elapsed_ms),
-            figures={**figures, "skipped": float(result.skipped)},
+            figures={**figures, "skipped": float(result.skipped), "backup_bytes": float(backup)},
         ),
         instances,
         edges,
         lost,
         duplicated,
     )
+
+
+def tiers(facts: Collection[TaskFact], nodes: Collection[str]) -> tuple[int, int, int]:
+    """Bytes that tasks read within a process, within a node and across nodes.
+
+    Parameters
+    ----------
+    facts : collection of TaskFact
+    nodes : collection of str
+        Names of the nodes in use: hosts, or executors that stand for nodes where all are on one
+        host. In the latter case what they read of each other crosses nodes.
+    """
+    local = sum(fact.local_bytes for fact in facts)
+    host_local = sum(fact.host_local_bytes for fact in facts)
+    remote = sum(fact.remote_bytes for fact in facts)
+    if any(fact.host in nodes for fact in facts):
+        return local, host_local, remote
+    return local, 0, remote + host_local
 
 
 def _instances(

@@ -11,14 +11,17 @@ from penstock.runtimes.spark.jvm import Executor
 SLOTS = 10_000
 
 
-def by_node(executors: Sequence[Executor]) -> Mapping[str, tuple[Executor, ...]]:
-    """Group executors by node.
+def stand_apart(executors: Sequence[Executor]) -> bool:
+    """Whether each executor stands for a node: that is what an embedded cluster is for.
 
-    A node is a host. Where all executors are on one host, each stands for a node of its own: that
-    is what an embedded cluster is for.
+    Asked once, at the start: a cluster that shrinks to one executor is still that cluster.
     """
-    hosts = {executor.host for executor in executors}
-    if len(hosts) == 1 and len(executors) > 1:
+    return len(executors) > 1 and len({executor.host for executor in executors}) == 1
+
+
+def by_node(executors: Sequence[Executor], apart: bool) -> Mapping[str, tuple[Executor, ...]]:
+    """Group executors by node: by host, or each by itself where they stand `apart`."""
+    if apart:
         return {f"executor-{executor.id}": (executor,) for executor in executors}
     found: dict[str, list[Executor]] = {}
     for executor in executors:
@@ -26,7 +29,7 @@ def by_node(executors: Sequence[Executor]) -> Mapping[str, tuple[Executor, ...]]
     return {host: tuple(here) for host, here in found.items()}
 
 
-def cluster_of(executors: Sequence[Executor]) -> Cluster:
+def cluster_of(executors: Sequence[Executor], apart: bool) -> Cluster:
     """Describe the executors to a planner."""
     return Cluster(
         tuple(
@@ -37,15 +40,15 @@ def cluster_of(executors: Sequence[Executor]) -> Cluster:
                 processes=len(here),
                 slots=SLOTS,
             )
-            for name, here in by_node(executors).items()
+            for name, here in by_node(executors, apart).items()
         )
     )
 
 
-def executor_ids(executors: Sequence[Executor]) -> Mapping[str, str]:
+def executor_ids(executors: Sequence[Executor], apart: bool) -> Mapping[str, str]:
     """Id of the executor at each spot, as `str(Spot)` spells it."""
     return {
         f"{name}/{process}": executor.id
-        for name, here in by_node(executors).items()
+        for name, here in by_node(executors, apart).items()
         for process, executor in enumerate(here)
     }

@@ -8,39 +8,55 @@ import tempfile
 import threading
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.model import Cluster, InvalidValue, Keep, Kind, Measurements, PenstockError, Plan
-from penstock.model.arrays import FloatArray
+from penstock.control.events import Event
+from penstock.control.loop import Loop
+from penstock.control.record import Recorder
+from penstock.control.settings import Settings
+from penstock.model import (
+    Cluster,
+    InvalidValue,
+    Keep,
+    Kind,
+    Measurements,
+    PenstockError,
+    Plan,
+    Topology,
+)
 from penstock.pipeline.build import Pipeline
-from penstock.pipeline.driver import BatchResult, Driver, Ranges
+from penstock.pipeline.driver import BatchResult, Carried, Driver, Ranges
 from penstock.pipeline.faults import Fault
 from penstock.pipeline.feed import QUEUE, Feed
 from penstock.pipeline.layout import Layout, is_source
 from penstock.runtimes.spark.backend import ExecutorLost, SparkBackend
 from penstock.runtimes.spark.faults import Injector
-from penstock.runtimes.spark.jvm import Jvm, jvm_of
+from penstock.runtimes.spark.jvm import Executor, Jvm, jvm_of
 from penstock.runtimes.spark.monitor import Observed, observe
-from penstock.runtimes.spark.nodes import cluster_of, executor_ids
+from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
+from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.runtimes.spark.structured import drive, frame_steps
+from penstock.runtimes.spark.window import Window
 from penstock.state.home import Keeping
-from penstock.store.records import EventRecord, PlanRecord, RunRecords, Status
+from penstock.store.records import STATE, EventRecord, PlanRecord, RunRecords, Status
 from penstock.store.records import Run as RunRecord
 from penstock.store.store import MetricsStore
 from penstock.strategies import Request, Strategy, strategies
 
-#: Seconds to wait for new tuples, for a lost executor's replacement, and between looks at either.
-IDLE_S, REPLACED_S, LOOK_S = 0.02, 15.0, 0.2
+#: Seconds to wait for new tuples, and between looks at executors.
+IDLE_S, LOOK_S = 0.02, 0.2
 
-#: Batches that a measurement looks back on.
-WINDOW = 20
+#: Seconds between two looks for executors that came later.
+GREET_S = 0.5
+
+#: Why there is a plan before anything ran.
+FIRST = "the first plan"
 
 #: Times that one batch is run again after executors were lost.
 ATTEMPTS = 5
@@ -67,6 +83,10 @@ class Options:
         Batches between backups to peers; above 1, what changed since is lost with a node.
     state_memory_mb : float
         Memory for the state of an instance; one of more than a quarter of it is mapped from a file.
+    replaced_s : float
+        How long to wait for the replacement of a lost executor before going on without it.
+    control : Settings or None
+        How the loop behaves that keeps the plan fitting; None: the first plan stays.
     faults : sequence of Fault or str
         What is to go wrong, and when; for tests and demonstrations on one machine.
     store : str, path or None
@@ -96,6 +116,8 @@ class Options:
     check: int = 1
     backup_every: int = 1
     state_memory_mb: float = 256.0
+    replaced_s: float = 15.0
+    control: Settings | None = field(default_factory=Settings)
     faults: Sequence[Fault | str] = ()
 
     def __post_init__(self) -> None:
@@ -117,9 +139,12 @@ class Run:
         strategy: Strategy,
         options: Options,
         listener: Callable[[Observed], None] | None = None,
+        on_decision: Callable[[Event], None] | None = None,
     ) -> None:
         self.id = uuid.uuid4().hex[:12]
         self._counts: dict[str, int] = {}
+        self._greeting = threading.Lock()
+        self._on_decision = on_decision
         self.layout = Layout.of(pipeline)
         self.spark = spark
         self.strategy = strategy
@@ -135,13 +160,18 @@ class Run:
         self.root.mkdir(parents=True, exist_ok=True)
         self._homes: Mapping[str, str] = {}
         self._pinned = True
+        self._ready: set[str] = {executor.id for executor in self._jvm.executors()}
+        self._gone: set[str] = set()
         # Without executors of its own a session has no working folders to keep state in.
         alone = str(spark.sparkContext.master).startswith(("local[", "local,")) or (
             spark.sparkContext.master == "local"
         )
         folder = str(self.root / "local") if alone else f"penstock-{self.id}"
-        self.backend = SparkBackend(spark, self._executor_of, folder)
-        self.cluster = self._look()
+        self.apart = stand_apart(self._jvm.executors())
+        self.backend = SparkBackend(spark, self._executor_of, folder, self.apart)
+        self.cluster = self.look()
+        # Declared once: more nodes do not mean more instances by themselves.
+        self._topology = self.layout.topology(max(2, len(self.cluster)))
         first = self._first_plan()
         self._pinned = first.pinned
         self.driver = Driver(
@@ -158,10 +188,23 @@ class Run:
         )
         self.store.put_run(self._record)
         self._dropped = 0
+        self._promise = ""
         self._events = itertools.count()
-        self._put_plan("the first plan")
+        self._put_plan(FIRST)
         self._cause: PenstockError | None = None
-        self._partitions: deque[tuple[float, dict[str, list[int]]]] = deque(maxlen=WINDOW)
+        self.window = Window()
+        self._last_start: float | None = None
+        record = Recorder(self.store, self.id, clock=time.time, number=lambda: next(self._events))
+        self.loop: Loop | None = None
+        if options.control is not None:
+            self.loop = Loop(
+                SparkRuntime(self),
+                strategy,
+                options.control,
+                clock=time.perf_counter,
+                seed=options.seed,
+                listener=lambda event: self._decided(record, event),
+            )
         self._injector = Injector(
             self, [f if isinstance(f, Fault) else Fault.parse(f) for f in options.faults]
         )
@@ -203,16 +246,32 @@ class Run:
         """The plan of the next batch."""
         return self.driver.plan
 
+    @property
+    def topology(self) -> Topology:
+        """What is planned, with the parallelism that was declared or set by `scale`."""
+        return self._topology.with_parallelism(self._counts) if self._counts else self._topology
+
     def replace_plan(self, plan: Plan, why: str = "asked for") -> None:
         """Use another plan from the next batch on; call it from a listener or between batches."""
-        self._pinned = plan.pinned
-        took = self.driver.adopt(plan)
+        took = self.change(plan)
         if took.moved or took.rebuilt or took.dealt:
             why += (
                 f" ({took.moved} instances copied, {took.rebuilt} rebuilt from fragments, "
                 f"{took.dealt} dealt anew, {took.state_bytes / 1e6:.1f} MB in {took.seconds:.2f} s)"
             )
         self._put_plan(why)
+
+    def change(self, plan: Plan) -> Carried:
+        """Carry the state that a plan moves, and use it from the next batch on."""
+        before, self._pinned = self._pinned, plan.pinned
+        try:
+            took = self.driver.adopt(plan)
+        except BaseException:
+            self._pinned = before
+            raise
+        self.window.changed()
+        self.store.put_plan(PlanRecord(self.id, self.driver.next_batch, self.plan))
+        return took
 
     def scale(self, operator: str, instances: int) -> None:
         """Change the number of an operator's instances; call it as `replace_plan`."""
@@ -250,20 +309,11 @@ class Run:
         """Have the strategy look at what was measured, after the batch that is running."""
         self._asked.set()
 
-    def measurements(self) -> Measurements:
-        """Return what the last batches showed, as a strategy sees it."""
-        samples = self.store.samples(self.id, last=WINDOW)
+    def measurements(self) -> Measurements | None:
+        """Return what the batches since the last change of plan showed; None of too few."""
         sources = [v.name for v in self.layout.vertices if v.kind is Kind.SOURCE]
-        seconds = sum(duration for duration, _ in self._partitions) or 1.0
-        rates: dict[str, FloatArray] = {}
-        for _, counted in self._partitions:
-            for vertex, counts in counted.items():
-                found = np.asarray(counts, dtype=np.float64) / seconds
-                known = rates.get(vertex)
-                rates[vertex] = (
-                    found if known is None or len(known) != len(found) else known + found
-                )
-        return replace(Measurements.from_samples(samples, sources), partition_rates=rates)
+        cores = {node.name: node.cpu_cores for node in self.cluster.nodes}
+        return self.window.measurements(sources, cores)
 
     def records(self) -> RunRecords:
         """All that the store has of this run."""
@@ -279,6 +329,7 @@ class Run:
         self.backend.warm_up()
         self._began = time.monotonic()
         self._thread.start()
+        threading.Thread(target=self._greet, name="penstock-greet", daemon=True).start()
         return self
 
     # ---- the loop
@@ -289,6 +340,7 @@ class Run:
                 self._stream()
             else:
                 self._loop()
+            self._injector.done()
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits
             self.failure = self._cause or error
         finally:
@@ -368,13 +420,28 @@ class Run:
         self.lost += observed.lost
         self.duplicated += observed.duplicated
         self.store.put_batch(observed.batch, observed.instances, observed.edges)
-        self._partitions.append((duration_ms / 1000.0, _partitions(result)))
+        waiting = observed.batch.queue_length
+        interval_s = duration_ms / 1000.0
+        if self._last_start is not None:
+            interval_s = max(interval_s, started - self._last_start)
+        self._last_start = started
+        self.window.add(result, observed, interval_s, waiting)
+        self._note_promise()
         if self._listener is not None:
             self._listener(observed)
         if self._asked.is_set():
             self._asked.clear()
             self._replan()
+        elif self.loop is not None:
+            self.loop.tick()
         return observed
+
+    def _note_promise(self) -> None:
+        """Write down what the state survives, if that has changed."""
+        promise = self.driver.promise()
+        if promise and promise != self._promise:
+            self._promise = promise
+            self._put_event(STATE, f"state {promise}")
 
     def _run(self, ranges: Ranges) -> BatchResult:
         attempt = 0
@@ -408,13 +475,14 @@ class Run:
     def _replace_lost(self, loss: ExecutorLost) -> None:
         """Wait for replacements for a while, then plan on what is there."""
         wanted = len(self.cluster)
-        deadline = time.monotonic() + REPLACED_S
+        deadline = time.monotonic() + self.options.replaced_s
         while time.monotonic() < deadline:
-            found = {executor.id for executor in self._jvm.executors()}
+            found = {executor.id for executor in self.executors()}
             if len(found) >= wanted and not found & set(loss.executors):
                 break
             time.sleep(LOOK_S)
-        self.cluster = self._look()
+        self._greet_once()
+        self.cluster = self.look()
         answer = self.strategy.plan(self._request(self.plan))
         if isinstance(answer, Keep):
             raise PenstockError(f"{loss}; and no plan without them: {answer.reasons[0]}")
@@ -427,15 +495,48 @@ class Run:
             text = "; ".join(str(reason) for reason in answer.reasons)
             self._put_event("keep", text)
             return
-        self._partitions.clear()
         self.replace_plan(answer, "asked for")
+
+    def _decided(self, record: Recorder, event: Event) -> None:
+        """Write down what the loop decided, and again when more is known of it."""
+        record(event)
+        if self._on_decision is not None:
+            self._on_decision(event)
+
+    # ---- executors
+
+    def executors(self) -> list[Executor]:
+        """Executors that are there, those that were given up left out."""
+        return [e for e in self._jvm.executors() if e.id not in self._gone]
+
+    def released(self, ids: Iterable[str]) -> None:
+        """Take note of executors that were given up: they may be listed for a while."""
+        self._gone |= set(ids)
+
+    def _greet(self) -> None:
+        """Warm up executors that come later, beside the stream; only then are they planned for."""
+        while not self._over.wait(GREET_S):
+            self._greet_once()
+
+    def _greet_once(self) -> None:
+        with self._greeting:
+            found = {executor.id for executor in self.executors()}
+            fresh = found - self._ready
+            if fresh:
+                try:
+                    self.backend.warm_up(fresh)
+                except ExecutorLost:
+                    return
+            self._ready = found
 
     # ---- plans and places
 
-    def _look(self) -> Cluster:
-        executors = self._jvm.executors()
-        self._homes = executor_ids(executors)
-        return cluster_of(executors)
+    def look(self) -> Cluster:
+        """Describe the nodes that are there and warm."""
+        executors = [e for e in self.executors() if e.id in self._ready]
+        self._homes = executor_ids(executors, self.apart)
+        self.cluster = cluster_of(executors, self.apart)
+        return self.cluster
 
     def _executor_of(self, home: str) -> str:
         if not self._pinned:
@@ -461,9 +562,8 @@ class Run:
         )
 
     def _request(self, running: Plan | None) -> Request:
-        topology = self.layout.topology(max(2, len(self.cluster)))
         return Request(
-            topology.with_parallelism(self._counts) if self._counts else topology,
+            self.topology,
             self.cluster,
             measurements=None,
             running=running,
@@ -477,7 +577,8 @@ class Run:
 
     def _put_plan(self, why: str) -> None:
         batch = self.driver.next_batch
-        self.store.put_plan(PlanRecord(self.id, batch, self.plan))
+        if batch == 0 or why == FIRST:
+            self.store.put_plan(PlanRecord(self.id, batch, self.plan))
         text = f"{why}: " + "; ".join(str(reason) for reason in self.plan.reasons)
         self._put_event("plan", text)
 
@@ -508,6 +609,13 @@ class Run:
             )
         )
 
+    def abandon(self) -> None:
+        """Give up a run that never began."""
+        self._halt.set()
+        self._close()
+        self._over.set()
+        self.clean()
+
     def clean(self) -> None:
         """Close the store, and remove the run's own folder if it has one."""
         self.store.close()
@@ -522,24 +630,13 @@ class Run:
         self.clean()
 
 
-def _partitions(result: BatchResult) -> dict[str, list[int]]:
-    """Rows of each router partition of each target, all senders together."""
-    totals: dict[str, list[int]] = {}
-    for stats in result.stats:
-        for vertex, counts in stats.partitions.items():
-            known = totals.get(vertex)
-            totals[vertex] = (
-                counts if known is None else [a + b for a, b in zip(known, counts, strict=True)]
-            )
-    return totals
-
-
 def start(
     pipeline: Pipeline,
     spark: SparkSession,
     strategy: str | Strategy = "penstock",
     *,
     listener: Callable[[Observed], None] | None = None,
+    on_decision: Callable[[Event], None] | None = None,
     **options: Any,
 ) -> Run:
     """Run a pipeline on Spark.
@@ -552,6 +649,8 @@ def start(
     strategy : str or Strategy
     listener : callable, optional
         Called with every batch that was committed, in the thread that drives them.
+    on_decision : callable, optional
+        Called with every decision of the control loop, and again when more is known of it.
     **options
         `Options`.
 
@@ -565,4 +664,9 @@ def start(
             "spark.sql.adaptive.enabled", "the session", "false, or a batch would run twice", "true"
         )
     made = strategies.make(strategy) if isinstance(strategy, str) else strategy
-    return Run(pipeline, spark, made, Options(**options), listener).begin()
+    run = Run(pipeline, spark, made, Options(**options), listener, on_decision)
+    try:
+        return run.begin()
+    except BaseException:
+        run.abandon()
+        raise

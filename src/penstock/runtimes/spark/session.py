@@ -15,6 +15,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+import penstock
 from penstock.model import InvalidValue, PenstockError
 from penstock.runtimes.spark.jvm import jvm_of
 
@@ -44,6 +45,8 @@ def settings(master: str) -> dict[str, str]:
     }
     if master.startswith("local"):
         wanted |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Workers run elsewhere: a relative path, or another installed penstock, would mislead them.
+        wanted["spark.executorEnv.PYTHONPATH"] = str(Path(penstock.__file__).parents[1])
     if master.startswith("local-cluster"):
         # One executor stands for one node: what it reads of another's must count as remote.
         wanted["spark.shuffle.readHostLocalDisk"] = "false"
@@ -86,7 +89,12 @@ def session(
         memory = int(master.rstrip("]").split(",")[2])
         builder = builder.config("spark.executor.memory", f"{memory}m")
     spark: SparkSession = builder.getOrCreate()
-    wait_for_executors(spark, expected_executors(master), timeout_s)
+    try:
+        wait_for_executors(spark, expected_executors(master), timeout_s)
+    except BaseException:
+        # Nobody else knows of it yet: what was started must not stay.
+        spark.stop()
+        raise
     return spark
 
 

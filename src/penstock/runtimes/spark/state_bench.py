@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
-from penstock.runtimes.spark.nodes import cluster_of, executor_ids
+from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
 from penstock.runtimes.state_bench import StateBench, coding
 
 #: Experiments in the order in which they are run.
@@ -52,12 +52,13 @@ def measure(
 ) -> dict[str, list[dict[str, Any]]]:
     """Run the experiments on the executors of a session, one after the other."""
     executors = jvm_of(spark.sparkContext).executors()
-    homes = executor_ids(executors)
+    apart = stand_apart(executors)
+    homes = executor_ids(executors, apart)
     backend = SparkBackend(spark, lambda home: homes.get(home, home), "penstock-state-bench")
     with tempfile.TemporaryDirectory(prefix="penstock-checkpoint-") as checkpoint:
         bench = StateBench(
             backend,
-            cluster_of(executors),
+            cluster_of(executors, apart),
             checkpoint,
             asked.server,
             asked.raw,

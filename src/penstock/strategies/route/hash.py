@@ -20,8 +20,8 @@ class Hash(KeyRouter):
 
     Examples
     --------
-    >>> Hash().route(["to", "be", "or", "not", "to", "be"], Destination(4)).tolist()
-    [1, 3, 0, 2, 1, 3]
+    >>> Hash().route(["to", "be", "or", "not", "to", "be"], Destination(6)).tolist()
+    [5, 3, 5, 2, 5, 3]
     """
 
     name: ClassVar[str] = "hash"

@@ -18,6 +18,9 @@ from penstock.model.errors import InvalidValue
 
 HashArray = npt.NDArray[np.uint64]
 
+#: Raised whenever a key gets another hash: state that was dealt by other hashes is not found again.
+HASHING = 2
+
 #: Seed of all hashes. Changing it would send every key, and its state, somewhere else.
 SEED = np.uint64(0x5DEECE66D2B4A1C7)
 
@@ -29,6 +32,9 @@ BLOCK = 1 << 14
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+#: Words of a key up to which it is faster to go through the keys word by word.
+COLUMNS = 16
+_FOLD = np.uint64(29)
 #: What a word of 0 to 8 bytes keeps of the 8 that were read.
 _MASKS = np.array([(1 << (8 * size)) - 1 for size in range(9)], dtype=np.uint64)
 
@@ -41,7 +47,7 @@ def hash_keys(keys: Any) -> HashArray:
     >>> bool((hash_keys(np.array([7], np.int8)) == hash_keys([7])).all())
     True
     >>> hash_keys(["lorem", "ipsum", "lorem"])[[0, 2]].tolist()
-    [7102678348186129336, 7102678348186129336]
+    [12190298538614130907, 12190298538614130907]
 
     Parameters
     ----------
@@ -93,6 +99,15 @@ def mix(values: HashArray) -> HashArray:
     return out
 
 
+def _factors(count: int) -> HashArray:
+    """Odd multipliers of the first words of a key: splitmix64 from the seed on."""
+    with np.errstate(over="ignore"):
+        return mix(SEED + np.arange(count, dtype=np.uint64) * _GOLDEN) | np.uint64(1)
+
+
+_FACTORS = _factors(COLUMNS)
+
+
 def _of_numbers(keys: npt.NDArray[Any]) -> HashArray:
     if keys.dtype.kind == "u":
         wide = keys.astype(np.uint64)
@@ -107,18 +122,20 @@ def _of_fixed_strings(keys: npt.NDArray[Any]) -> HashArray:
     """Hash NumPy's strings, whose rows are padded with zeros."""
     unit = np.uint8 if keys.dtype.kind == "S" else np.uint32
     keys = np.ascontiguousarray(keys.astype(keys.dtype.newbyteorder("="), copy=False))
+    if not keys.dtype.itemsize:
+        return _of_bytes(np.empty(0, np.uint8), *np.zeros((2, len(keys)), np.int64))
     hashes = np.empty(len(keys), dtype=np.uint64)
     for low in range(0, len(keys), BLOCK):
         block = keys[low : low + BLOCK]
-        hashes[low : low + BLOCK] = _of_padded(block.view(unit).reshape(len(block), -1))
+        lengths = np.asarray(np.char.str_len(block), dtype=np.int64)
+        rows = block.view(unit).reshape(len(block), -1)
+        hashes[low : low + BLOCK] = _of_padded(rows, lengths)
     return hashes
 
 
-def _of_padded(rows: npt.NDArray[Any]) -> HashArray:
+def _of_padded(rows: npt.NDArray[Any], lengths: IntArray) -> HashArray:
     """Hash rows of bytes or of code points."""
     count, width = rows.shape
-    filled = rows[:, ::-1] != 0
-    lengths = np.where(filled.any(axis=1), width - filled.argmax(axis=1), 0)
     if rows.dtype.itemsize == 1 or rows.max() < 0x80:
         narrow = rows.astype(np.uint8, copy=False).ravel()
         return _of_bytes(narrow, np.arange(count) * width, lengths)
@@ -144,37 +161,82 @@ def _utf8(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint8], IntArra
     return data, sizes
 
 
-def _of_bytes(data: npt.NDArray[np.uint8], starts: IntArray, lengths: IntArray) -> HashArray:
-    """Hash byte strings that lie anywhere in one buffer.
+def _of_bytes(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[Any], lengths: npt.NDArray[Any]
+) -> HashArray:
+    """Hash byte strings that lie in one buffer, in the order of their starts.
 
-    Eight bytes at a time are mixed with their position and summed up, the sum is mixed with the
-    length: no step depends on the one before, so that all words of all keys are done at once.
+    Word ``i``, eight bytes with the lowest first and zeros after the end, is folded and multiplied
+    by an odd number of its position; the sum of all is mixed with the length. No word waits for
+    another, and with a multiplier of its own each counts where it stands. Folded, because the
+    highest bit of a product depends on nothing but the highest bit of the word.
     """
-    padded = np.concatenate((data, np.zeros(8, dtype=np.uint8)))
-    # One word begins at every byte, aligned or not; only those that are asked for are read.
-    words = np.ndarray((len(padded) - 7,), dtype="<u8", buffer=padded, strides=(1,))
     hashes = np.empty(len(starts), dtype=np.uint64)
     for low in range(0, len(starts), BLOCK):
-        start, length = starts[low : low + BLOCK], lengths[low : low + BLOCK]
-        sums = _sums_of_words(words, start, length)
-        hashes[low : low + BLOCK] = mix(sums ^ (length.astype(np.uint64) * _SECOND))
+        start = starts[low : low + BLOCK].astype(np.int64)
+        length = lengths[low : low + BLOCK].astype(np.int64)
+        part = data
+        if start[-1] + length[-1] + 8 > len(data):
+            # The last words would be read past the end.
+            part = np.concatenate((data[start[0] :], np.zeros(8, dtype=np.uint8)))
+            start -= start[0]
+        hashes[low : low + BLOCK] = _of_block(part, start, length)
     return hashes
 
 
-def _sums_of_words(words: npt.NDArray[np.uint64], start: IntArray, length: IntArray) -> HashArray:
-    """Mix the words of each key with their positions and add them up."""
-    count = np.maximum((length + 7) >> 3, 1)
+def _of_block(data: npt.NDArray[np.uint8], start: IntArray, length: IntArray) -> HashArray:
+    # One word begins at every byte, aligned or not; only those that are asked for are read.
+    words = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))
+    count = (length + 7) >> 3
+    if count.max() <= COLUMNS:
+        sums = _by_column(words, start, length, count)
+    else:
+        sums = np.empty(len(start), dtype=np.uint64)
+        long = count > COLUMNS
+        for rows, work in ((long, _by_word), (~long, _by_column)):
+            if rows.any():
+                sums[rows] = work(words, start[rows], length[rows], count[rows])
+    return mix((sums ^ SEED) + length.view(np.uint64) * _SECOND)
+
+
+def _by_column(
+    words: npt.NDArray[np.uint64], start: IntArray, length: IntArray, count: IntArray
+) -> HashArray:
+    """Sum up the words of short keys: the first words of all, then the second words, and so on."""
+    sums = np.zeros(len(start), dtype=np.uint64)
+    shortest, fewest = int(length.min()), int(count.min())
+    step = int(start[1] - start[0]) if len(start) > 1 else 1
+    even = step > 0 and bool((np.diff(start) == step).all())
+    for i, factor in enumerate(_FACTORS[: int(count.max())]):
+        rows: Any = slice(None) if i < fewest else np.flatnonzero(count > i)
+        if even and i < fewest:
+            # Keys at equal distances need no list of places: a view with that stride will do.
+            first = int(start[0]) + 8 * i
+            word = words[first : first + step * (len(start) - 1) + 1 : step].copy()
+        else:
+            word = words[start[rows] + 8 * i]
+        if 8 * (i + 1) > shortest:
+            word &= _MASKS[np.minimum(length[rows] - 8 * i, 8)]
+        word ^= word >> _FOLD
+        word *= factor
+        sums[rows] += word
+    return sums
+
+
+def _by_word(
+    words: npt.NDArray[np.uint64], start: IntArray, length: IntArray, count: IntArray
+) -> HashArray:
+    """Sum up the words of long keys, all words of all keys at once."""
     last = np.cumsum(count) - 1
-    if last[-1] + 1 == len(count):
-        return mix((words[start] & _MASKS[length]) ^ SEED)
     first = last - count + 1
     # Word number w of the block is the key's word w - first, at its byte 8 * (w - first).
     nth = np.arange(last[-1] + 1)
-    read = words[np.repeat(start - 8 * first, count) + 8 * nth]
+    word = words[np.repeat(start - 8 * first, count) + 8 * nth]
     nth -= np.repeat(first, count)
-    read[last] &= _MASKS[length - 8 * (count - 1)]
-    mixed = mix((read ^ SEED) + nth.view(np.uint64) * _GOLDEN)
-    return np.asarray(np.add.reduceat(mixed, first), dtype=np.uint64)
+    word[last] &= _MASKS[length - 8 * (count - 1)]
+    word ^= word >> _FOLD
+    word *= _factors(int(count.max()))[nth]
+    return np.asarray(np.add.reduceat(word, first), dtype=np.uint64)
 
 
 def _of_arrow(keys: Any) -> HashArray:
@@ -225,10 +287,8 @@ def _of_arrow_values(arrow: Any, keys: Any) -> HashArray:
         raise _refusal(str(kind))
     _, places, content = keys.buffers()
     bounds = np.frombuffer(places, width)[keys.offset : keys.offset + len(keys) + 1]
-    low, high = int(bounds[0]), int(bounds[-1])
-    data = np.frombuffer(content or b"", np.uint8)[low:high]
-    starts = bounds.astype(np.int64) - low
-    return _of_bytes(data, starts[:-1], np.diff(starts))
+    data = np.frombuffer(content or b"", np.uint8)
+    return _of_bytes(data, bounds[:-1], np.diff(bounds))
 
 
 def _of_objects(keys: list[Any]) -> HashArray:

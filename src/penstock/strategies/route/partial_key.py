@@ -32,7 +32,7 @@ class PartialKey(KeyRouter):
     Examples
     --------
     >>> PartialKey().route(["hot"] * 6, Destination(3)).tolist()
-    [0, 2, 0, 2, 0, 2]
+    [1, 2, 1, 2, 1, 2]
     """
 
     name: ClassVar[str] = "partial_key"

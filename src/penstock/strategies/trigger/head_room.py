@@ -9,12 +9,16 @@ import numpy as np
 
 from penstock.model import InstanceGraph, Measurements, Plan, Reason, expand
 from penstock.model.arrays import IntArray
+from penstock.model.cost import ROUNDING
 from penstock.strategies.api import Request
 from penstock.strategies.loads import max_load
 from penstock.strategies.parameters import Checked, param
 from penstock.strategies.replan import stands
 from penstock.strategies.scale.head_room import fewest_nodes, load_limit
 from penstock.strategies.trigger import Verdict, register
+
+#: Part of the limit that a plan made for a gain alone may fill.
+MARGIN = 0.95
 
 
 @register
@@ -24,7 +28,9 @@ class HeadRoom(Checked):
 
     The band between `most * slack` and `overload` is where nothing happens: a plan made at the
     limit `most` stays through a swing of a tenth either way. Overload and spare nodes must show in
-    each of the last `rounds` windows (`Request.recent`), as far as there are that many.
+    each of the last `rounds` windows (`Request.recent`), as far as there are that many. A proposal
+    that only gains must fit under the limit with a margin in every window that is known, unless it
+    loads no node more than the running plan does: noise makes room that is gone a moment later.
     """
 
     name: ClassVar[str] = "head-room"
@@ -48,7 +54,7 @@ class HeadRoom(Checked):
         if set(running.parallelism) != set(request.topology.parallelism):
             return Verdict(True, (Reason("the topology has changed"),))
         if proposal is not None and proposal.before is not None:
-            return self._gain(proposal.before.communication_us_per_s, proposal)
+            return self._gain(request, current, proposal.before.communication_us_per_s, proposal)
         windows = (*request.recent[-(self.rounds - 1) :], request.measurements)[-self.rounds :]
         graphs = [_graph(request, running, window) for window in windows]
         return self._band(request, current, graphs)
@@ -75,14 +81,29 @@ class HeadRoom(Checked):
         text = f"the busiest node is at {loads[-1]:.2f} and no node can be released"
         return Verdict(False, (Reason(text, figures),))
 
-    def _gain(self, before: float, proposal: Plan) -> Verdict:
+    def _gain(self, request: Request, current: IntArray, before: float, proposal: Plan) -> Verdict:
         after = proposal.after.communication_us_per_s
         figures = {"cost_before": before, "cost_after": after, "gain": self.gain}
         fires = before > 0 and after < before * (1 - self.gain)
         share = 1 - after / before if before > 0 else 0.0
         text = f"a new plan saves {share:.1%} of the communication, {self.gain:.0%} is asked"
+        if fires and not self._fits(request, current, proposal):
+            fires, text = False, f"{text}, but it has not fitted with a margin all the time"
         return Verdict(fires, (Reason(text, figures),))
 
+    def _fits(self, request: Request, current: IntArray, proposal: Plan) -> bool:
+        """Whether a proposal is within the limit, with a margin, in every window."""
+        running, cluster = request.running, request.cluster
+        assert running is not None
+        node_of = proposal.node_of_in(cluster)
+        limit = load_limit(request.measurements, self.most) * MARGIN
+        for window in (*request.recent, request.measurements):
+            now = max_load(_graph(request, running, window), cluster, current)
+            then = max_load(_graph(request, proposal, window), cluster, node_of)
+            if then > max(limit, now + ROUNDING):
+                return False
+        return True
 
-def _graph(request: Request, running: Plan, window: Measurements | None) -> InstanceGraph:
-    return expand(request.topology.with_parallelism(running.parallelism), window)
+
+def _graph(request: Request, plan: Plan, window: Measurements | None) -> InstanceGraph:
+    return expand(request.topology.with_parallelism(plan.parallelism), window)

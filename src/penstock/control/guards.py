@@ -1,0 +1,69 @@
+"""What the loop remembers so that it does not act too soon, or twice in vain. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+#: A change that brought nothing is refused for the cool-down times this, and twice as long each
+#: time that it brings nothing again.
+BACK_OFF = 4
+
+#: The back-off grows no further than this many doublings.
+DOUBLINGS = 6
+
+
+@dataclass(frozen=True)
+class Disappointment:
+    """How often a change failed, or brought nothing, and until when it is refused."""
+
+    times: int
+    until_batch: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Guards:
+    """Memory of the loop between evaluations.
+
+    Parameters
+    ----------
+    quiet_until : int
+        Batch until which nothing is decided after a change.
+    wanted_rounds : int
+        Evaluations in a row that wanted a change.
+    idle_rounds : int
+        Evaluations in a row in which the plan left nodes idle.
+    disappointments : mapping of str to Disappointment
+        By what kind of change they are of, see `Decision.key`.
+    fixed_nodes : bool
+        The runtime cannot add or remove nodes.
+    """
+
+    quiet_until: int = -1
+    wanted_rounds: int = 0
+    idle_rounds: int = 0
+    disappointments: Mapping[str, Disappointment] = field(default_factory=dict)
+    fixed_nodes: bool = False
+
+    def after_change(self, batch: int, cooldown: int) -> Guards:
+        """Be quiet for a while."""
+        return replace(self, quiet_until=batch + cooldown, wanted_rounds=0, idle_rounds=0)
+
+    def disappointed(self, key: str, batch: int, cooldown: int, why: str) -> Guards:
+        """Refuse a change for a time that doubles with every disappointment."""
+        known = self.disappointments.get(key)
+        times = known.times + 1 if known else 1
+        wait = max(cooldown, 1) * BACK_OFF * 2 ** min(times - 1, DOUBLINGS)
+        found = {**self.disappointments, key: Disappointment(times, batch + wait, why)}
+        return replace(self, disappointments=found)
+
+    def satisfied(self, key: str) -> Guards:
+        """Forget earlier disappointments: the change brought what it should."""
+        left = {k: d for k, d in self.disappointments.items() if k != key}
+        return replace(self, disappointments=left)
+
+    def refuses(self, key: str, batch: int) -> Disappointment | None:
+        """Return why a change is refused now; None when it is not."""
+        known = self.disappointments.get(key)
+        return known if known is not None and batch < known.until_batch else None

@@ -1,0 +1,65 @@
+"""How often the loop looks, how careful it is, and how many nodes it may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from penstock.model import InvalidValue
+from penstock.strategies.parameters import Checked, param
+
+
+@dataclass(frozen=True)
+class Settings(Checked):
+    """Settings of the loop; the defaults work.
+
+    Examples
+    --------
+    >>> Settings(every=0)
+    Traceback (most recent call last):
+    ...
+    penstock.model.errors.InvalidValue: parameter every of Settings must be \
+a whole number from 1 to 10000, got 0
+
+    Parameters
+    ----------
+    recommend_only : bool
+        Compute and show every decision, and change nothing.
+    """
+
+    every: int = param(
+        5, "Batches from one evaluation to the next.", least=1, most=10_000, unit="batches"
+    )
+    cooldown: int = param(
+        10, "Batches after a change in which nothing is decided.", least=0, unit="batches"
+    )
+    stable_rounds: int = param(
+        2, "Evaluations in a row that must want a change.", least=1, most=1000, unit="rounds"
+    )
+    max_moves: int = param(
+        64, "Instances that one decision may move to another spot.", least=1, unit="instances"
+    )
+    min_nodes: int = param(1, "Nodes that are never released.", least=1, unit="nodes")
+    max_nodes: int = param(
+        0, "Nodes that are never exceeded; 0: as many as at the start.", least=0, unit="nodes"
+    )
+    node_wait: int = param(
+        100, "Batches that nodes asked for may take to come.", least=1, unit="batches"
+    )
+    verify: int = param(
+        2, "Evaluations until what a decision gained is judged.", least=1, most=1000, unit="rounds"
+    )
+    recommend_only: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.recommend_only, bool):
+            raise InvalidValue("recommend_only", "Settings", "True or False", self.recommend_only)
+        if self.max_nodes and self.max_nodes < self.min_nodes:
+            allowed = f"0 or at least min_nodes, {self.min_nodes}"
+            raise InvalidValue("max_nodes", "Settings", allowed, self.max_nodes)
+
+    def starting_with(self, nodes: int) -> Settings:
+        """Fill in a bound that was left open, by the nodes that are there at the start."""
+        if self.max_nodes:
+            return self
+        return replace(self, max_nodes=max(nodes, self.min_nodes))

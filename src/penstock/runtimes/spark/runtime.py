@@ -1,0 +1,91 @@
+"""A run on Spark as the control loop sees it: what was measured, and what can be done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.control.port import ActionFailed, Applied, Observation
+from penstock.model import Kind, Plan, Topology
+from penstock.runtimes.spark.backend import ExecutorLost
+from penstock.runtimes.spark.nodes import by_node
+from penstock.state.runs import StateLost
+
+if TYPE_CHECKING:
+    from penstock.runtimes.spark.run import Run
+
+
+class SparkRuntime:
+    """Offers `penstock.control.port.Runtime` for one run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def topology(self) -> Topology:
+        """What is planned."""
+        return self._run.topology
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the next batch."""
+        return self._run.plan
+
+    def observe(self) -> Observation:
+        """Say what was measured since the plan last changed."""
+        run = self._run
+        window = run.window
+        cluster = run.look()
+        processed, arriving = window.rates()
+        sources = [v.name for v in run.layout.vertices if v.kind is Kind.SOURCE]
+        return Observation(
+            now_s=run.elapsed_s,
+            batch=run.driver.batch,
+            cluster=cluster,
+            measurements=window.measurements(sources, {n.name: n.cpu_cores for n in cluster.nodes}),
+            batch_ms=window.batch_ms,
+            throughput_per_s=processed,
+            arriving_per_s=arriving,
+            queue_length=sum(feed.waiting for feed in run.feeds.values()),
+            latency_ms=window.latency_ms(),
+            remote_share=window.remote_share(),
+        )
+
+    def request_nodes(self, total: int) -> None:
+        """Ask Spark for executors until there are so many nodes."""
+        run = self._run
+        executors = run.executors()
+        nodes = by_node(executors, run.apart)
+        each = max(1, round(len(executors) / max(1, len(nodes))))
+        sc: Any = run.spark.sparkContext
+        empty = sc._jvm.PythonUtils.toScalaMap({})
+        if not sc._jsc.sc().requestTotalExecutors(total * each, 0, empty):
+            raise ActionFailed(f"{sc.master} cannot be asked for executors")
+
+    def release_nodes(self, names: tuple[str, ...]) -> None:
+        """Spread what the nodes keep over the others, and give up their executors."""
+        run = self._run
+        used = {spot.node for spots in run.plan.placement.values() for spot in spots}
+        if used & set(names):
+            raise ActionFailed(f"instances still run on {', '.join(sorted(used & set(names)))}")
+        try:
+            run.driver.retire(names)
+        except (ExecutorLost, StateLost) as error:
+            run.driver.retiring -= set(names)
+            raise ActionFailed(f"what {', '.join(names)} keep could not be moved: {error}") from (
+                error
+            )
+        nodes = by_node(run.executors(), run.apart)
+        ids = [executor.id for name in names for executor in nodes.get(name, ())]
+        sc: Any = run.spark.sparkContext
+        if not sc._jsc.sc().killExecutors(sc._jvm.PythonUtils.toSeq(ids)):
+            run.driver.retiring -= set(names)
+            raise ActionFailed(f"{sc.master} cannot be told to release executors")
+        run.released(ids)
+
+    def apply(self, plan: Plan) -> Applied:
+        """Use a plan from the next batch on."""
+        try:
+            took = self._run.change(plan)
+        except (ExecutorLost, StateLost) as error:
+            raise ActionFailed(str(error)) from error
+        return Applied(took.seconds, took.state_bytes)

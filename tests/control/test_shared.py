@@ -1,0 +1,179 @@
+"""Several topologies under one planner: joined, split, and not stopped by one that fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.control.scene import WORDS, first_plan, small_nodes
+
+from penstock.control.events import Event
+from penstock.control.loop import Loop
+from penstock.control.port import ActionFailed, Observation
+from penstock.control.settings import Settings
+from penstock.control.shared import (
+    join_measurements,
+    join_observations,
+    join_plans,
+    join_topologies,
+    split_plan,
+)
+from penstock.control.together import Together
+from penstock.model import InvalidValue, Keep, Measurements, PenstockError, Plan, Utilisation, diff
+from penstock.strategies import Request, strategies
+from penstock.testing import FakeRuntime
+from penstock.testing.plan_checks import check_complete, check_spots
+from penstock.testing.scenarios import wordcount
+
+PARTS = {"big": WORDS, "small": wordcount(2)}
+
+
+@pytest.mark.parametrize("strategy", ["penstock", "ra", "sra", "ts", "even"])
+def test_a_plan_for_all_is_a_plan_for_each(strategy: str) -> None:
+    cluster = small_nodes(6)
+    request = Request(join_topologies(PARTS), cluster, rng=np.random.default_rng(0))
+    plan = strategies.make(strategy).plan(request)
+    assert isinstance(plan, Plan)
+    parts = split_plan(plan, PARTS)
+    for name, part in parts.items():
+        own = Request(PARTS[name], cluster)
+        check_complete(part, own)
+        check_spots(part, own)
+    again = join_plans(parts)
+    assert diff(plan, again).empty
+    answer = strategies.make(strategy).plan(replace(request, running=plan))
+    assert isinstance(answer, Keep) or answer.feasible
+
+
+def test_joined_plans_count_what_a_node_carries_for_all() -> None:
+    cluster = small_nodes(4)
+    plans = {name: first_plan("even", cluster, t) for name, t in PARTS.items()}
+    joined = join_plans(plans)
+    for node, load in joined.after.node_load.items():
+        each = [p.after.node_load.get(node, 0.0) for p in plans.values()]
+        assert load == pytest.approx(sum(each))
+    check_spots(joined, Request(join_topologies(PARTS), cluster))
+
+
+def test_measurements_keep_to_their_topology_and_rate() -> None:
+    one = Measurements(
+        {"lines": 100.0}, cpu_cores={"count": np.ones(2)}, nodes={"n": Utilisation(0.3)}
+    )
+    joined = join_measurements({"a": one, "b": replace(one, nodes={"n": Utilisation(0.5, 0.1)})})
+    assert joined.source_rates == {"a/lines": 100.0, "b/lines": 100.0}
+    assert set(joined.cpu_cores) == {"a/count", "b/count"}
+    assert joined.nodes["n"] == Utilisation(0.5, 0.1)
+    cluster = small_nodes(2)
+    seen = Observation(1.0, 3, cluster, one, arriving_per_s=100.0)
+    rising = replace(seen, arriving_per_s=300.0, batch=5)
+    both = join_observations({"a": seen, "b": rising})
+    assert both.measurements is not None
+    assert both.measurements.source_rates == {"a/lines": 100.0, "b/lines": pytest.approx(300.0)}
+    assert both.arriving_per_s == 400.0
+    unmeasured = replace(seen, measurements=None)
+    assert join_observations({"a": seen, "b": unmeasured}).measurements is None
+
+
+@pytest.mark.parametrize("names", [(), ("",), ("a/b",)])
+def test_names_must_tell_the_parts_apart(names: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidValue):
+        join_topologies(dict.fromkeys(names, WORDS))
+
+
+class Failing(FakeRuntime):
+    broken = False
+
+    def observe(self) -> Observation:
+        if self.broken:
+            raise RuntimeError("the query died")
+        return super().observe()
+
+
+class Pair:
+    """Two topologies on the same nodes under one loop."""
+
+    def __init__(self, rate: float = 1000.0) -> None:
+        cluster = small_nodes(4)
+        self.level = rate
+        self.parts = {
+            name: Failing(WORDS, first_plan("penstock", cluster), cluster, lambda _: self.level)
+            for name in ("a", "b")
+        }
+        self.events: dict[int, Event] = {}
+        self.failed: list[str] = []
+        self.together = Together(self.parts, lambda name, _: self.failed.append(name))
+        self.loop = Loop(
+            self.together,
+            strategies.make("penstock"),
+            Settings(max_nodes=8),
+            clock=lambda: 0.0,
+            listener=lambda e: self.events.__setitem__(e.number, e),
+        )
+
+    def run(self, batches: int) -> None:
+        first, second = self.parts.values()
+        for _ in range(batches):
+            for part in self.parts.values():
+                part.run()
+            second.cluster = first.cluster
+            self.loop.tick()
+            second.cluster = first.cluster
+
+
+def test_one_planner_sees_all_and_nodes_follow_all() -> None:
+    pair = Pair()
+    pair.run(60)
+    low = len(pair.together.observe().cluster)
+    plan = pair.together.plan
+    assert plan.after.max_node_load <= 0.8 + 1e-9
+    pair.level = 3500.0
+    pair.run(60)
+    high = len(pair.together.observe().cluster)
+    pair.level = 1000.0
+    pair.run(60)
+    assert low < high > len(pair.together.observe().cluster)
+    assert not pair.failed
+
+
+def test_a_runtime_that_fails_drops_out_and_the_others_go_on() -> None:
+    pair = Pair(2000.0)
+    pair.run(60)
+    before = len(pair.parts["a"].cluster)
+    pair.parts["b"].broken = True
+    pair.run(80)
+    assert pair.failed == ["b"]
+    assert "died" in str(pair.together.failures["b"])
+    assert list(pair.together.plan.parallelism) == [f"a/{n}" for n in WORDS.parallelism]
+    # The nodes of the other are not needed any more.
+    assert len(pair.parts["a"].cluster) < before
+    assert pair.parts["a"].observe().queue_length == 0
+    pair.parts["a"].broken = True
+    with pytest.raises(PenstockError, match=r"no topology is left.*the query died"):
+        pair.run(5)
+
+
+@pytest.mark.parametrize("method", ["apply", "request_nodes", "release_nodes"])
+def test_a_failure_in_an_action_drops_one_and_a_refusal_none(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair()
+    together, first = pair.together, pair.parts["a"]
+    turned = replace(together.plan, node_of=(together.plan.node_of + 1) % 4)
+    argument = {"apply": turned, "request_nodes": 5, "release_nodes": ("node-3",)}[method]
+    first.fails[method] = "not today"
+    with pytest.raises(ActionFailed, match="not today"):
+        getattr(together, method)(argument)
+    assert set(together.runtimes) == {"a", "b"}
+
+    def crash(_: object) -> None:
+        raise RuntimeError("the session is gone")
+
+    monkeypatch.setattr(first, method, crash)
+    getattr(together, method)(argument)
+    assert set(together.runtimes) == {"b"}
+    assert pair.failed == ["a"]
+    assert pair.parts["b"].calls
+    together.add("a", first)
+    assert set(together.runtimes) == {"a", "b"}
+    assert not together.failures
