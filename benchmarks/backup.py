@@ -38,7 +38,7 @@ from penstock.pipeline.driver import BatchResult, Driver
 from penstock.pipeline.layout import Layout
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
-from penstock.runtimes.spark.nodes import cluster_of, executor_ids
+from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
 from penstock.state.home import Keeping
 from penstock.strategies import Request, strategies
 
@@ -61,11 +61,14 @@ class Way:
         pipeline = app.pipeline(source, sinks, parallelism=asked.nodes)
         self.layout = Layout.of(pipeline)
         executors = jvm_of(spark.sparkContext).executors()
-        homes = executor_ids(executors)
-        topology, cluster = self.layout.topology(asked.nodes), cluster_of(executors)
+        apart = stand_apart(executors)
+        homes = executor_ids(executors, apart)
+        topology, cluster = self.layout.topology(asked.nodes), cluster_of(executors, apart)
         plan = strategies.make("even").plan(Request(topology, cluster))
         assert isinstance(plan, Plan)
-        self.backend = SparkBackend(spark, lambda home: homes.get(home, home), f"backup-{name}")
+        self.backend = SparkBackend(
+            spark, lambda home: homes.get(home, home), f"backup-{name}", apart=apart
+        )
         self.driver = Driver(self.layout, self.backend, root / name, plan, keeping=keeping)
         self.source = pipeline.steps[0].name
 

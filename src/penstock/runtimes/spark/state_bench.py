@@ -54,7 +54,9 @@ def measure(
     executors = jvm_of(spark.sparkContext).executors()
     apart = stand_apart(executors)
     homes = executor_ids(executors, apart)
-    backend = SparkBackend(spark, lambda home: homes.get(home, home), "penstock-state-bench")
+    backend = SparkBackend(
+        spark, lambda home: homes.get(home, home), "penstock-state-bench", apart=apart
+    )
     with tempfile.TemporaryDirectory(prefix="penstock-checkpoint-") as checkpoint:
         bench = StateBench(
             backend,
