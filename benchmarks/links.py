@@ -1,7 +1,7 @@
 """``penstock state-bench`` where links are the limit: every node is a network namespace.
 
 Needs root, ``ip`` and ``tc``. The namespaces hang on a bridge in one of their own; each has one
-link that a token bucket (``tc tbf``) holds to the given rate, in both directions or upwards only.
+link that a token bucket (``tc tbf``) holds to the given rate, first both ways, then upwards only.
 Spark's master and the driver run beside the bridge, each worker in its namespace, and so does a
 server for files that stands for the checkpoint's shared folder. Everything is removed at the end.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import socketserver
 import subprocess
 import sys
@@ -25,6 +26,9 @@ import pyspark
 
 HUB, STORE = "10.77.0.1", "10.77.0.2"
 PORT, FILES = 7077, 8000
+
+#: What is limited: what nodes send and what they receive, or only what they send.
+LIMITS = ("both", "sent")
 
 #: Bytes that may pass at once, and the longest that a packet waits.
 BURST, LATENCY = "256kb", "200ms"
@@ -53,16 +57,33 @@ def bridge(hub: str) -> None:
     run("ip", "-n", hub, "link", "set", "br0", "up")
 
 
-def link(hub: str, name: str, address: str, rate: str, *, both: bool) -> None:
-    """Link a namespace to the bridge at a rate."""
+def link(hub: str, name: str, address: str, rate: str) -> str:
+    """Link a namespace to the bridge, with a limit to what it sends; return the bridge's end."""
     near = f"v{address.rpartition('.')[2]}"
     run("ip", "-n", hub, "link", "add", near, "type", "veth", "peer", "eth0", "netns", name)
     run("ip", "-n", hub, "link", "set", near, "master", "br0", "up")
     run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
     run("ip", "-n", name, "link", "set", "eth0", "up")
-    for where, device in ((name, "eth0"), (hub, near)) if both else ((name, "eth0"),):
-        shaped = ("root", "tbf", "rate", rate, "burst", BURST, "latency", LATENCY)
-        run("tc", "-n", where, "qdisc", "add", "dev", device, *shaped)
+    limit(name, "eth0", rate)
+    return near
+
+
+def limit(where: str, device: str, rate: str) -> None:
+    """Limit what leaves through a device."""
+    shape = ("root", "tbf", "rate", rate, "burst", BURST, "latency", LATENCY)
+    run("tc", "-n", where, "qdisc", "add", "dev", device, *shape)
+
+
+@contextlib.contextmanager
+def limited(hub: str, devices: list[str], rate: str) -> Iterator[None]:
+    """Limit what nodes receive, too, for a ``with`` block."""
+    for device in devices:
+        limit(hub, device, rate)
+    try:
+        yield
+    finally:
+        for device in devices:
+            run("tc", "-n", hub, "qdisc", "del", "dev", device, "root")
 
 
 @contextlib.contextmanager
@@ -87,8 +108,8 @@ def inside(name: str, command: list[str], log: Path, **environment: str) -> Iter
 
 
 @contextlib.contextmanager
-def lab(nodes: int, rate: str, *, both: bool) -> Iterator[tuple[str, dict[str, str]]]:
-    """Start the whole cluster; give the namespace of the driver and its environment."""
+def lab(nodes: int, rate: str) -> Iterator[tuple[str, list[str], dict[str, str]]]:
+    """Start the cluster; give the namespace of the driver, all links and an environment."""
     home = Path(pyspark.__file__).parent
     spark = str(home / "bin" / "spark-class")
     common = {"SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "128m"}
@@ -98,7 +119,7 @@ def lab(nodes: int, rate: str, *, both: bool) -> Iterator[tuple[str, dict[str, s
         hub = undo.enter_context(namespace(f"{prefix}-hub"))
         bridge(hub)
         store = undo.enter_context(namespace(f"{prefix}-store"))
-        link(hub, store, STORE, rate, both=both)
+        ends = [link(hub, store, STORE, rate)]
         serving = [sys.executable, __file__, "serve", str(folder / "files")]
         undo.enter_context(inside(store, serving, folder / "store.log"))
         master = ["org.apache.spark.deploy.master.Master", "--host", HUB, "--port", str(PORT)]
@@ -109,14 +130,14 @@ def lab(nodes: int, rate: str, *, both: bool) -> Iterator[tuple[str, dict[str, s
         for number in range(nodes):
             address = f"10.77.0.{10 + number}"
             name = undo.enter_context(namespace(f"{prefix}-{number}"))
-            link(hub, name, address, rate, both=both)
+            ends.append(link(hub, name, address, rate))
             worker = ["org.apache.spark.deploy.worker.Worker", "--host", address]
             worker += ["--cores", "1", "--memory", "2g", "--webui-port", "0"]
             worker += ["--work-dir", str(folder / f"work-{number}"), f"spark://{HUB}:{PORT}"]
             log = folder / f"worker-{number}.log"
             local = {"SPARK_LOCAL_IP": address, "SPARK_LOCAL_DIRS": str(folder / f"tmp-{number}")}
             undo.enter_context(inside(name, [spark, *worker], log, **common, **local))
-        yield hub, {**common, "SPARK_LOCAL_IP": HUB}
+        yield hub, ends, {**common, "SPARK_LOCAL_IP": HUB}
 
 
 class Files(BaseHTTPRequestHandler):
@@ -170,16 +191,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=11)
     parser.add_argument("--rate", default="200mbit", help="of every link, as tc spells it")
-    parser.add_argument("--up-only", action="store_true", help="limit what nodes send, only")
+    parser.add_argument("--limits", nargs="+", choices=LIMITS, default=LIMITS)
     asked, others = parser.parse_known_args()
-    with lab(asked.nodes, asked.rate, both=not asked.up_only) as (hub, environment):
-        command = [sys.executable, "-c", "from penstock.cli.main import app; app()", "state-bench"]
-        command += ["--master", f"spark://{HUB}:{PORT}", "--nodes", str(asked.nodes)]
-        command += ["--server", f"http://{STORE}:{FILES}", *others]
-        done = subprocess.run(
-            ["ip", "netns", "exec", hub, *command], env={**os.environ, **environment}, check=False
-        )
-    sys.exit(done.returncode)
+    # Also when it is told to end: what is not removed here stays.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    command = [sys.executable, "-c", "from penstock.cli.main import app; app()", "state-bench"]
+    command += ["--master", f"spark://{HUB}:{PORT}", "--nodes", str(asked.nodes)]
+    command += ["--server", f"http://{STORE}:{FILES}", *others]
+    with lab(asked.nodes, asked.rate) as (hub, ends, environment):
+        for limits in asked.limits:
+            print(f"limited: {limits}", flush=True)
+            with limited(hub, ends if limits == "both" else [], asked.rate):
+                subprocess.run(
+                    ["ip", "netns", "exec", hub, *command],
+                    env={**os.environ, **environment},
+                    check=True,
+                )
 
 
 if __name__ == "__main__":
