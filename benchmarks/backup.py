@@ -16,7 +16,6 @@ the commit.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import random
 import statistics
@@ -54,7 +53,10 @@ class Way:
     def __init__(
         self, spark: SparkSession, name: str, keeping: Keeping, root: Path, asked: Any
     ) -> None:
-        self.name, self.times, self.saved = name, list[float](), list[int]()
+        self.name = name
+        self.times: list[float] = []
+        self.saved: list[int] = []
+        self.last_stage: list[int] = []
         app = WordCount(vocabulary=asked.keys)
         source = app.source(1e9, zipf=asked.zipf, seed=1)
         sinks: Any = {"counts": Discard()}
@@ -78,7 +80,16 @@ class Way:
         done = self.driver.run_batch({self.source: ((start, stop),)})
         self.times.append(time.perf_counter() - started)
         self.saved.append(sum(s.saved["bytes"] for s in done.stats if s.saved))
+        facts = self.backend.facts()
+        last = max(fact.stage for fact in facts)
+        self.last_stage.append(max(fact.run_ms for fact in facts if fact.stage == last))
         return done
+
+    def forget_times(self) -> None:
+        """Begin to count anew."""
+        self.times.clear()
+        self.saved.clear()
+        self.last_stage.clear()
 
 
 def measure(spark: SparkSession, root: Path, asked: Any) -> list[dict[str, Any]]:
@@ -93,35 +104,38 @@ def measure(spark: SparkSession, root: Path, asked: Any) -> list[dict[str, Any]]
         )
     ]
     ways[0].backend.warm_up()
-    order = random.Random(0)
-    cuts = [0, asked.fill, *range(asked.fill + asked.lines, NEVER, asked.lines)]
-    for number, (start, stop) in enumerate(itertools.islice(itertools.pairwise(cuts), 10**6)):
-        if number > asked.batches + asked.warm:
-            break
-        for way in order.sample(ways, len(ways)):
-            way.batch(start, stop)
-        if number % 10 == 0:
-            NOTE.print(
-                f"batch {number}: " + ", ".join(f"{w.name} {w.times[-1]:.2f} s" for w in ways),
-                style="dim",
-            )
-    rows: list[dict[str, Any]] = []
-    none = statistics.median(ways[0].times[1 + asked.warm :])
+    order, rows, reached = random.Random(0), list[dict[str, Any]](), asked.fill
     for way in ways:
-        times = way.times[1 + asked.warm :]
-        # Pairs of the same batch: what slows the machine for a while slows both.
-        pairs = zip(times, ways[0].times[1 + asked.warm :], strict=True)
-        rows.append(
-            {
-                "way": way.name,
-                "batch_ms": 1000 * statistics.median(times),
-                "p90_ms": 1000 * statistics.quantiles(times, n=10)[-1],
-                "over_none_pct": 100 * (statistics.median(times) / none - 1),
-                "paired_pct": 100 * (statistics.median(a / b for a, b in pairs) - 1),
-                "saved_kb": statistics.median(way.saved[1 + asked.warm :]) / 1000,
-            }
-        )
+        way.batch(0, reached)
+    for lines in asked.lines:
+        for number in range(asked.warm + asked.batches):
+            if number == asked.warm:
+                for way in ways:
+                    way.forget_times()
+            for way in order.sample(ways, len(ways)):
+                way.batch(reached, reached + lines)
+            reached += lines
+            if number % 10 == 0:
+                last = ", ".join(f"{way.name} {way.times[-1]:.2f} s" for way in ways)
+                NOTE.print(f"{lines} lines, batch {number}: {last}", style="dim")
+        rows += [_row(way, ways[0], lines) for way in ways]
     return rows
+
+
+def _row(way: Way, none: Way, lines: int) -> dict[str, Any]:
+    # Pairs of the same batch: what slows the machine for a while slows both.
+    pairs = zip(way.times, none.times, strict=True)
+    over = statistics.median(way.times) / statistics.median(none.times) - 1
+    return {
+        "lines": lines,
+        "way": way.name,
+        "batch_ms": 1000 * statistics.median(way.times),
+        "p90_ms": 1000 * statistics.quantiles(way.times, n=10)[-1],
+        "over_none_pct": 100 * over,
+        "paired_pct": 100 * (statistics.median(a / b for a, b in pairs) - 1),
+        "last_stage_ms": float(statistics.median(way.last_stage)),
+        "saved_kb": statistics.median(way.saved) / 1000,
+    }
 
 
 def main() -> None:
@@ -133,8 +147,8 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--zipf", type=float, default=1.0)
     parser.add_argument("--fill", type=int, default=400_000, help="lines of the first batch")
-    parser.add_argument("--lines", type=int, default=5000, help="lines of every other batch")
-    parser.add_argument("--batches", type=int, default=60)
+    parser.add_argument("--lines", type=int, nargs="+", default=[5000, 20_000], help="of a batch")
+    parser.add_argument("--batches", type=int, default=40)
     parser.add_argument("--warm", type=int, default=10, help="batches that are not counted")
     parser.add_argument("--raw", type=int, default=7)
     parser.add_argument("--check", type=int, default=1)
@@ -148,7 +162,7 @@ def main() -> None:
     if asked.json:
         json.dump(rows, sys.stdout)
         return
-    table = Table(title=f"{asked.keys:,} keys, {asked.lines:,} lines a batch")
+    table = Table(title=f"WordCount with {asked.keys:,} keys on {asked.nodes} nodes")
     for column in rows[0]:
         table.add_column(column.replace("_", " "), justify="right")
     for row in rows:
