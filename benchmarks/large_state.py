@@ -1,10 +1,10 @@
 """One instance whose state grows to millions of keys within a memory budget.
 
 The state grows to each of the given sizes; there, batches look up, change and save keys drawn at
-random, through the same `Home` as the tasks of a run. Shown are the median batch, the longest one,
-which is one that puts the state in order again, and memory: what only this process has at the time
-and had at the most since the size before, and pages of mapped files, which the system takes back
-when it needs them.
+random, through the same `Home` as the tasks of a run. Shown are the median batch, in time and CPU
+time of all threads; the longest of those that put the state in order again; and memory: what only
+this process has at the time and had at the most since the size before, and pages of mapped files,
+which the system takes back when it needs them.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class Instance:
     def __init__(self, home: Home) -> None:
         self.home, self.version = home, -1
 
-    def batch(self, changed: pa.Table, *, get: bool) -> tuple[float, bool]:
-        """Run a batch; return its seconds, and whether it wrote everything."""
-        started = time.perf_counter()
+    def batch(self, changed: pa.Table, *, get: bool) -> tuple[float, float, bool]:
+        """Run a batch; return its seconds, those of CPU, and whether it wrote everything."""
+        started, cpu = time.perf_counter(), time.process_time()
         state = self.home.load("op", 0, ("key",), self.version)
         if get:
             found = state.get(changed)
@@ -86,7 +86,7 @@ class Instance:
         state = state.put(changed)
         saved = self.home.save("op", 0, self.version, self.version + 1, changed, state)
         self.version += 1
-        return time.perf_counter() - started, saved.run.whole
+        return time.perf_counter() - started, time.process_time() - cpu, saved.run.whole
 
 
 def measure(
@@ -106,13 +106,15 @@ def measure(
             instance.batch(rows(rng.choice(size, touched, replace=False), i), get=True)
             for i in range(batches)
         ]
-        pauses = [seconds for seconds, whole in growing + times if whole]
+        pauses = [(seconds, cpu) for seconds, cpu, whole in growing + times if whole]
+        plain = [(seconds, cpu) for seconds, cpu, whole in times if not whole]
         found.append(
             {
                 "keys": size,
-                "batch_ms": 1000 * median(seconds for seconds, whole in times if not whole),
-                "p90_ms": 1000 * float(np.quantile([s for s, whole in times if not whole], 0.9)),
-                "pause_ms": 1000 * max(pauses, default=0.0),
+                "batch_ms": 1000 * median(seconds for seconds, _ in plain),
+                "cpu_ms": 1000 * median(cpu for _, cpu in plain),
+                "pause_ms": 1000 * max((seconds for seconds, _ in pauses), default=0.0),
+                "pause_cpu_ms": 1000 * max((cpu for _, cpu in pauses), default=0.0),
                 "pauses": len(pauses),
                 **watch.since(),
                 "rows_mb": home.load("op", 0, ("key",), instance.version).bytes() / 1e6,

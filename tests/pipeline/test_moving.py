@@ -387,3 +387,14 @@ def test_any_schedule_of_moves_and_losses(
         elif kind == "batch":
             setup.batch(number)
     assert setup.result() == SUMS
+
+
+def test_batches_without_a_backup_have_no_keepers(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", every=3)
+    layers = []
+    for _ in range(9):
+        layers.append(bool(setup.driver.wave({}, setup.driver.number + 1).keepers))
+        setup.batch()
+    assert layers.count(True) < len(layers) - 3
+    assert any(layers[3:])
+    assert setup.result() == SUMS

@@ -19,6 +19,9 @@ DEFAULT_NODES = 11
 #: Memory of an executor: some states are larger than what a run of small batches needs.
 MEMORY_MB = 900
 
+#: Longest wait for the executors.
+START_S = 300.0
+
 TITLES = {
     "coding": "the code alone, 10 MB, one core",
     "sizes": "one instance, saved; then its node is lost, and it is rebuilt",
@@ -46,7 +49,12 @@ Examples:
 
 def state_bench(
     nodes: Annotated[
-        int, typer.Option("--nodes", metavar="N", help="Nodes of the embedded cluster.")
+        int,
+        typer.Option(
+            "--nodes",
+            metavar="N",
+            help="Nodes of the embedded cluster, or of the master.",
+        ),
     ] = DEFAULT_NODES,
     master: Annotated[
         str | None,
@@ -91,6 +99,7 @@ def state_bench(
         require_java()
         try:
             from penstock import spark as engine
+            from penstock.runtimes.spark.session import wait_for_executors
             from penstock.runtimes.spark.state_bench import Asked, measure
         except ImportError as error:
             raise PenstockError(
@@ -115,7 +124,8 @@ def state_bench(
                 if not console.is_terminal:
                     console.print(text, style="dim")
 
-            with engine.cluster(where, timeout_s=300.0) as spark:
+            with engine.cluster(where, timeout_s=START_S) as spark:
+                wait_for_executors(spark, nodes, START_S)
                 results = measure(spark, asked, say)
         if as_json:
             typer.echo(json.dumps(results))

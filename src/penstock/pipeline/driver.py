@@ -241,8 +241,8 @@ class Driver:
 
     # ---- batches
 
-    def wave(self, ranges: Ranges, number: int) -> Wave:
-        """Describe the next batch to its tasks."""
+    def wave(self, ranges: Ranges, number: int, *, backup: bool = False) -> Wave:
+        """Describe the next batch to its tasks; `backup`: peers get what changed in any case."""
         keeping = self._keeping_now()
         homes = {name: tuple(map(str, spots)) for name, spots in self.plan.placement.items()}
         keepers: dict[str, str] = {}
@@ -266,6 +266,9 @@ class Driver:
                     if instance.version >= 0
                     and (instance.worn or self._thin(name, i, wanted[i], keepers))
                 }
+            if not (backup or whole or self._due(number)):
+                # A layer of keepers that nothing is sent to would only take time.
+                keepers, spreads = {}, {}
         return Wave(
             batch_id=self.next_batch,
             version=number,
@@ -338,6 +341,15 @@ class Driver:
         self.passed, self.watermarks = self.watermarks, following
         self.batch = wave.batch_id
         return BatchResult(wave.batch_id, wave, ranges, stats, written)
+
+    def _due(self, number: int) -> bool:
+        """Whether any instance is to send peers what it changes in an attempt."""
+        every = self._keeping.every
+        return any(
+            number - instance.backed >= every
+            for held in self.held.values()
+            for instance in held.instances
+        )
 
     def _begin(self, entry: dict[str, Any]) -> int:
         """Take the next number, which no other attempt will have."""
@@ -547,7 +559,7 @@ class Driver:
             for name in tables:
                 held, count = self.held[name], plan.parallelism[name]
                 held.instances += [Instance() for _ in range(count - len(held.instances))]
-            wave = replace(self.wave({}, number), tidy=False)
+            wave = replace(self.wave({}, number, backup=True), tidy=False)
             to = {(p.vertex, p.instance): i for i, (p, _) in enumerate(takers)}
             stages = [
                 Stage(

@@ -31,7 +31,7 @@ class Asked:
     instances : sequence of int
         How many move, or are lost with a node.
     least_mb, most_mb : float
-        Their states.
+        States of those that move, from the first to the last; those lost are of the mean size.
     server : str
         URL of a server for files that stands for the checkpoint's folder.
     """
@@ -54,7 +54,9 @@ def measure(
     executors = jvm_of(spark.sparkContext).executors()
     apart = stand_apart(executors)
     homes = executor_ids(executors, apart)
-    backend = SparkBackend(spark, lambda home: homes.get(home, home), "penstock-state-bench")
+    backend = SparkBackend(
+        spark, lambda home: homes.get(home, home), "penstock-state-bench", apart=apart
+    )
     with tempfile.TemporaryDirectory(prefix="penstock-checkpoint-") as checkpoint:
         bench = StateBench(
             backend,
@@ -70,7 +72,7 @@ def measure(
             "coding": coding,
             "sizes": lambda: bench.sizes(asked.sizes_mb),
             "moved": lambda: bench.moved(asked.instances, asked.least_mb, asked.most_mb),
-            "lost": lambda: bench.lost(asked.instances, asked.least_mb),
+            "lost": lambda: bench.lost(asked.instances, (asked.least_mb + asked.most_mb) / 2),
             "missing": lambda: bench.missing(asked.most_mb),
         }
         wanted = [name for name in EXPERIMENTS if name in asked.experiments]
