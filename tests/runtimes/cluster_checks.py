@@ -228,7 +228,7 @@ def _waiting(spark: Any, profile: str, seconds: float, **control: Any) -> dict[s
     app = CommCount(items=1000, cost_us=2000.0)
     rate = Profile.parse(profile)
     source = app.source(rate, zipf=0.2, seed=4, rows=rate.position(seconds))
-    pipeline = app.pipeline(source, parallelism={"behaviors": 1, "views": 1, "count": 2 * NODES})
+    pipeline = app.pipeline(source, parallelism={"behaviors": 1, "count": 2 * NODES})
     nodes: list[int] = []
     events: dict[int, Any] = {}
     settings = Settings(every=2, cooldown=2, stable_rounds=1, max_nodes=NODES, **control)

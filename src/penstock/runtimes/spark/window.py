@@ -24,7 +24,7 @@ RECENT = 5
 
 #: A node whose instances take this many times as long as elsewhere is a slow one, if that shows in
 #: each of so many parts of the window, of so many batches each: a hiccup is over before.
-STRAGGLES, PARTS, PART = 1.6, 3, 3
+STRAGGLES, PARTS, PART = 1.6, 3, 2
 
 #: Tuples and milliseconds from which a node's time for a tuple of an operator is believed.
 ENOUGH_TUPLES, ENOUGH_MS = 50, 20.0
