@@ -424,10 +424,9 @@ class Run:
         self.duplicated += observed.duplicated
         self.store.put_batch(observed.batch, observed.instances, observed.edges)
         waiting = observed.batch.queue_length
-        interval_s = duration_ms / 1000.0
-        if self._last_start is not None:
-            interval_s = max(interval_s, started - self._last_start)
-        self._last_start = started
+        # What a batch takes has come since the one before began, however long itself it takes.
+        before, self._last_start = self._last_start, started
+        interval_s = duration_ms / 1000.0 if before is None else started - before
         self.window.add(result, observed, interval_s, waiting)
         self._note_promise()
         if self._listener is not None:
