@@ -1,0 +1,99 @@
+"""What the simulator shows of itself: measurements as Spark's monitor would take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.model import Grouping, Kind, Measurements, Utilisation, trimmed_mean
+from penstock.model.arrays import FloatArray
+from penstock.model.measurements import trimmed_mean_arrays
+
+if TYPE_CHECKING:
+    from penstock.runtimes.sim.runtime import SimRuntime
+
+#: Edges with more pairs of instances than this are not measured pair by pair.
+MOST_PAIRS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """One interval: what came to each operator from outside, and how busy the nodes were."""
+
+    seconds: float
+    offered_per_s: FloatArray
+    cpu: FloatArray
+    mem: FloatArray
+    io: FloatArray
+    latency_ms: FloatArray
+
+
+def measured(windows: Sequence[Window], runtime: SimRuntime) -> Measurements:
+    """Reduce a window to measurements.
+
+    Rates are those that the stream offers, also where not all of it can be processed, and CPU is
+    what these rates need: planning by what an overloaded node gets done would never relieve it.
+    """
+    wiring = runtime.fluid.wiring
+    topology, cluster = wiring.topology, runtime.fluid.cluster
+    shape = windows[-1].cpu.shape
+    windows = [w for w in windows if w.cpu.shape == shape]
+    offered = trimmed_mean_arrays([w.offered_per_s for w in windows])
+    total = float(offered.sum())
+    rate = total * wiring.flow[wiring.operator_of] * wiring.weight
+    speed = runtime.speed[np.maximum(wiring.node_of, 0)]
+    cores = wiring.reserve_cores + rate * wiring.service_s / speed
+    means = {
+        name: trimmed_mean_arrays([getattr(w, name) for w in windows])
+        for name in ("cpu", "mem", "io")
+    }
+    totals = np.array([w.offered_per_s.sum() for w in windows])
+    spread = float(totals.std() / totals.mean()) if totals.mean() > 0 else None
+    spans = {o.name: wiring.span(i) for i, o in enumerate(topology.operators)}
+    partitions: dict[str, FloatArray] = {}
+    hot: dict[str, dict[int, float]] = {}
+    keys = runtime.keys
+    for name, table in runtime.plan.routing.items():
+        through = float(rate[spans[name]].sum())
+        partitions[name] = keys.partition_shares(len(table.partitions)) * through
+        found = keys.hot(topology[name].parallelism)
+        hot[name] = {key: part * through for key, part in found.items()}
+    return Measurements(
+        source_rates={
+            o.name: float(offered[i])
+            for i, o in enumerate(topology.operators)
+            if o.kind is Kind.SOURCE
+        },
+        rates=_pairs(runtime, rate),
+        tuples_per_s={name: rate[span] for name, span in spans.items()},
+        cpu_cores={name: cores[span] for name, span in spans.items()},
+        nodes={
+            name: Utilisation(float(means["cpu"][i]), float(means["mem"][i]), float(means["io"][i]))
+            for i, name in enumerate(cluster.names)
+        },
+        partition_rates=partitions,
+        hot_keys=hot,
+        latency_ms=trimmed_mean([float(w.latency_ms.mean()) for w in windows]),
+        rate_cv=spread,
+    )
+
+
+def _pairs(runtime: SimRuntime, rate: FloatArray) -> dict[tuple[str, str], FloatArray]:
+    """Rates between instances of the edges whose targets get unequal parts."""
+    wiring = runtime.fluid.wiring
+    found: dict[tuple[str, str], FloatArray] = {}
+    for e, edge in enumerate(wiring.topology.edges):
+        uneven = edge.grouping in (Grouping.FIELDS, Grouping.PARTIAL_KEY) and np.ptp(
+            wiring.shares[e]
+        ) > 1e-9 / len(wiring.shares[e])
+        sender = wiring.span(wiring.topology.index[edge.source])
+        if not uneven or len(wiring.shares[e]) * (sender.stop - sender.start) > MOST_PAIRS:
+            continue
+        out = rate[sender] * wiring.topology[edge.source].selectivity
+        pair = np.outer(out, wiring.shares[e])
+        key = (edge.source, edge.target)
+        found[key] = found[key] + pair if key in found else pair
+    return found
