@@ -44,12 +44,13 @@ def measured(windows: Sequence[Window], runtime: SimRuntime) -> Measurements:
     offered = trimmed_mean_arrays([w.offered_per_s for w in windows])
     total = float(offered.sum())
     rate = total * wiring.flow[wiring.operator_of] * wiring.weight
-    speed = runtime.speed[np.maximum(wiring.node_of, 0)]
-    cores = wiring.reserve_cores + rate * wiring.service_s / speed
+    cores = wiring.reserve_cores + rate * wiring.service_s
     means = {
         name: trimmed_mean_arrays([getattr(w, name) for w in windows])
         for name in ("cpu", "mem", "io")
     }
+    # A slow node is one of which others take a part; its instances cost what they should.
+    means["cpu"] = means["cpu"] * runtime.speed + 1.0 - runtime.speed
     totals = np.array([w.offered_per_s.sum() for w in windows])
     spread = float(totals.std() / totals.mean()) if totals.mean() > 0 else None
     spans = {o.name: wiring.span(i) for i, o in enumerate(topology.operators)}
