@@ -147,6 +147,21 @@ def test_a_full_node_works_all_the_time() -> None:
     assert run.moments[-1].output_per_s == pytest.approx(5 * 5000, rel=0.01)
 
 
+def test_a_backlog_is_worked_off_by_nodes_that_can() -> None:
+    """Threads that could do more than reaches them must not take CPU from those that are late."""
+    topology = words(lines=4, split=4, count=8)
+    home = [0, 0, 0, 0, 1, 1, 2, 2, *[1, 1, 1, 1, 1, 1, 2, 2]]
+    run = runtime(
+        topology, Cluster.of(3, cpu_cores=2), home, "steps:20000x10,5000x80", keys=KeySpace(500)
+    )
+    run.advance(10)
+    behind = run.fluid.queue[:4].sum()
+    assert behind > 50_000
+    run.advance(80)
+    # Node 1 needs 0.75 of its cores at 5000 lines a second.
+    assert run.fluid.queue[:4].sum() < behind - 50_000
+
+
 def test_a_slow_node_is_slow_by_its_factor() -> None:
     fault = parse_fault("slow-node@t=10:node=node-0,factor=0.25")
     run = runtime(single(1000), Cluster.of(1), [0, 0], 5000, faults=[fault])

@@ -15,8 +15,11 @@ from penstock.runtimes.sim.wiring import Wiring
 #: However much is reserved, this part of a node's cores is left for tuples.
 LEAST_LEFT = 0.02
 
-#: How often the CPU of threads that are held back is given to others in a step.
-ROUNDS = 3
+#: How often in a step the CPU that some threads cannot use is given to others.
+ROUNDS = 5
+
+#: Part of the CPU that was granted which may stay unused.
+UNUSED = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +110,8 @@ class Fluid:
         with np.errstate(divide="ignore"):
             most = np.where(service > 0, seconds / service, np.inf)
         most[stopped] = 0.0
-        wanted = self._optimistic(outside, most)
+        # What would flow if nothing but the instances' own threads was short.
+        wanted, _, _ = self._passed(outside, most)
         for _ in range(ROUNDS):
             able, short = self._granted(wanted, service, node, seconds)
             link_use = self._linked(able, node, seconds)
@@ -118,26 +122,19 @@ class Fluid:
                 break
             free = able.copy()
             self._held_back(able)
-            held = short & (able < free)
-            if not held.any():
+            if not short.any():
                 break
-            # A thread that is held back leaves its CPU to the others of its node.
-            wanted = np.where(held, able, wanted)
+            # CPU that a thread cannot use, because it is held back or too little reaches it, goes
+            # to the others of its node.
+            used, _, _ = self._passed(outside, able)
+            idle = short & (used < able * (1.0 - UNUSED))
+            held = short & (able < free)
+            if not (idle | held).any():
+                break
+            wanted = np.where(idle, used * (1.0 + UNUSED), np.where(held, able, wanted))
         processed, emitted = self._flow(outside, able)
         used = group_sums(node, processed * service, len(self.cluster)) / seconds
         return Step(seconds, processed, able, emitted, used, link_use)
-
-    def _optimistic(self, outside: FloatArray, most: FloatArray) -> FloatArray:
-        """Tuples that each instance would process if no resource but its own thread was short."""
-        w = self.wiring
-        arriving, emitted = outside.copy(), np.zeros(len(self.emitted))
-        wanted = np.zeros(len(w))
-        for layer in w.layers:
-            at = layer.instances
-            arriving[at] += layer.deal @ emitted
-            wanted[at] = np.minimum(self.queue[at] + arriving[at], most[at])
-            self._emit(layer.leaving, layer.senders, wanted, emitted)
-        return wanted
 
     def _granted(
         self, wanted: FloatArray, service: FloatArray, node: IntArray, seconds: float
@@ -192,15 +189,22 @@ class Fluid:
             np.minimum.at(factor, layer.senders, part)
             able[layer.instances] *= factor[w.operator_of[layer.instances]]
 
-    def _flow(self, outside: FloatArray, able: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _passed(
+        self, outside: FloatArray, able: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Tuples processed and arriving at each instance, and emitted on each edge."""
         w = self.wiring
-        arriving, emitted = outside, np.zeros(len(self.emitted))
+        arriving, emitted = outside.copy(), np.zeros(len(self.emitted))
         processed = np.zeros(len(w))
         for layer in w.layers:
             at = layer.instances
             arriving[at] += layer.deal @ emitted
             processed[at] = np.minimum(self.queue[at] + arriving[at], able[at])
             self._emit(layer.leaving, layer.senders, processed, emitted)
+        return processed, arriving, emitted
+
+    def _flow(self, outside: FloatArray, able: FloatArray) -> tuple[FloatArray, FloatArray]:
+        processed, arriving, emitted = self._passed(outside, able)
         self.queue += arriving - processed
         np.maximum(self.queue, 0.0, out=self.queue)
         if self.drop:

@@ -24,6 +24,7 @@ class Window:
     """One interval: what came to each operator from outside, and how busy the nodes were."""
 
     seconds: float
+    nodes: tuple[str, ...]
     offered_per_s: FloatArray
     cpu: FloatArray
     mem: FloatArray
