@@ -170,10 +170,16 @@ def settings(
 ) -> Settings:
     """Make settings of the loop: its own, evaluating so often, with all nodes that will be there.
 
-    A batch of the loop is an interval of the simulation.
+    A batch of the loop is an interval of the simulation. As many nodes are never released as faults
+    will kill, and one more: nothing can run on none.
     """
     added = sum(fault.count for fault in faults if fault.kind is FaultKind.ADD_NODE)
-    return Settings(every=max(1, round(every_s / interval_s)), max_nodes=len(cluster) + added)
+    killed = sum(fault.kind is FaultKind.KILL_NODE for fault in faults)
+    return Settings(
+        every=max(1, round(every_s / interval_s)),
+        min_nodes=min(len(cluster), 1 + killed),
+        max_nodes=len(cluster) + added,
+    )
 
 
 def first_plan(

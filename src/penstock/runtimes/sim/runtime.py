@@ -243,7 +243,8 @@ class SimRuntime:
         balance = LoadWeights().combine(cpu, mem, io)[used]
         tiers = step.emitted @ wiring.tiers
         sent = float(tiers.sum())
-        self._window.append(Window(seconds, total.per_operator / seconds, cpu, mem, io, drawn))
+        offered, taken = total.per_operator / seconds, 1.0 - self.speed
+        self._window.append(Window(seconds, cluster.names, offered, taken, mem, io, drawn))
         self.moments.append(
             Moment(
                 at_s=self.now_s,
