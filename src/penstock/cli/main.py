@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli import apps, explain, metrics, plan, reproduce, run, simulate, strategies
+from penstock.cli import apps, compare, explain, metrics, plan, reproduce, run, simulate, strategies
 
 app = typer.Typer(
     name="penstock",
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("plan", help=plan.HELP)(plan.plan)
 app.command("run", help=run.HELP)(run.run)
 app.command("simulate", help=simulate.HELP)(simulate.simulate_command)
+app.command("compare", help=compare.HELP)(compare.compare_command)
 app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
 app.command("metrics", help=metrics.HELP)(metrics.metrics)
 app.command("explain", help=explain.HELP)(explain.explain)

@@ -90,7 +90,7 @@ def _use(
                 trimmed_mean([float(getattr(w, kind)[i]) for w, i in seen])
                 for kind in ("taken", "mem", "io")
             )
-            found[name] = Utilisation(float(own[n]) + taken, mem, io)
+            found[name] = Utilisation(float(own[n]) + (taken or 0.0), mem, io)
     return found
 
 
