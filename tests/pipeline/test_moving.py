@@ -193,13 +193,22 @@ def crash_in_next_batch(setup: Setup) -> None:
         setup.batch()
 
 
+def scaled(setup: Setup) -> None:
+    setup.driver.adopt(setup.plan(1, 5))
+    setup.driver.adopt(setup.plan(1, 2))
+
+
+def retired(setup: Setup) -> None:
+    setup.driver.retire([setup.backend.nodes[-1]])
+
+
 @pytest.mark.parametrize("mode", ["checkpoint", "both"])
-def test_a_driver_may_die_right_after_a_change_of_parallelism(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize("change", [scaled, retired])
+def test_a_driver_may_die_right_after_a_change(tmp_path: Path, mode: str, change: Any) -> None:
     setup = Setup(tmp_path, mode)
     setup.batch()
     setup.batch()
-    setup.driver.adopt(setup.plan(1, 5))
-    setup.driver.adopt(setup.plan(1, 2))
+    change(setup)
     crash_in_next_batch(setup)
     forget_all()
     setup.backend = LocalBackend(tmp_path / "later", Cluster.of(3).names)

@@ -23,6 +23,10 @@ MODES = ("peers", "checkpoint", "both")
 #: Versions after which an instance that was not heard of is forgotten.
 STALE = 100
 
+#: Part of the memory from which a state is mapped: while it is put in order, it is there twice, and
+#: part that what changed may have before it is.
+MAPPED_PART, RECENT_PART = 1 / 4, 1 / 8
+
 #: State versions that a worker process keeps: the last, and the one before it for a retry.
 _CACHE: dict[tuple[str, str, int], dict[int, tuple[KeyedTable, tuple[Span, ...]]]] = {}
 
@@ -45,7 +49,8 @@ class Keeping:
         Batches between two backups to peers. With more than 1, what changed since the last one is
         lost with the node.
     memory_mb : float
-        State of an instance above which it is mapped from its file instead of held in memory.
+        Memory for the state of an instance. One that is larger than a quarter of it is mapped from
+        its file instead of held in memory.
     """
 
     mode: str = "checkpoint"
@@ -146,8 +151,11 @@ class Home:
         if count and not whole:
             rows = self.log.merged(vertex, instance, state.by, known[:count], changed)
             run = Span(known[count - 1].first, version)
-        if whole or state.ripe or rows.num_rows > state.size / 2:
+        loose = state.recent_bytes() > self.keeping.memory_mb * 1e6 * RECENT_PART
+        if whole or loose or state.ripe or rows.num_rows > state.size / 2:
             run, content, state = self._write_all(vertex, instance, version, state)
+            # What was only needed to put it in order.
+            pa.default_memory_pool().release_unused()
         else:
             content = self.log.write(vertex, instance, run, rows)
         if self.shared is not None and self.shared is not self.log:
@@ -176,11 +184,15 @@ class Home:
         self._remember(vertex, instance, new, new, state, (run,))
         return Saved(run, content, state)
 
+    @property
+    def _mapped_from(self) -> int:
+        return int(self.keeping.memory_mb * 1e6 * MAPPED_PART)
+
     def _write_all(
         self, vertex: str, instance: int, version: int, state: KeyedTable
     ) -> tuple[Span, pa.Buffer, KeyedTable]:
         run = Span(0, version)
-        if state.bytes() > self.keeping.memory_mb * 1e6:
+        if state.bytes() > self._mapped_from:
             content = self.log.write(vertex, instance, run, state)
             path = self.log.path(vertex, instance, run)
             return run, content, KeyedTable.mapped(state.by, path)
@@ -197,14 +209,13 @@ class Home:
         found = _CACHE.get((self.token, vertex, instance), {}).get(version)
         if found is not None:
             return found
-        mapped_from = int(self.keeping.memory_mb * 1e6)
         try:
-            state = self.log.load(vertex, instance, by, version, mapped_from)
+            state = self.log.load(vertex, instance, by, version, self._mapped_from)
         except StateLost:
             if self.shared is None or self.shared is self.log:
                 raise
             self._fetch(vertex, instance, version)
-            state = self.log.load(vertex, instance, by, version, mapped_from)
+            state = self.log.load(vertex, instance, by, version, self._mapped_from)
         known = self.log.chain(vertex, instance, version)
         self._remember(vertex, instance, version, version, state, known)
         return state, known

@@ -44,7 +44,7 @@ from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.runtimes.spark.structured import drive, frame_steps
 from penstock.runtimes.spark.window import Window
 from penstock.state.home import Keeping
-from penstock.store.records import EventRecord, PlanRecord, RunRecords, Status
+from penstock.store.records import STATE, EventRecord, PlanRecord, RunRecords, Status
 from penstock.store.records import Run as RunRecord
 from penstock.store.store import MetricsStore
 from penstock.strategies import Request, Strategy, strategies
@@ -82,7 +82,7 @@ class Options:
     backup_every : int
         Batches between backups to peers; above 1, what changed since is lost with a node.
     state_memory_mb : float
-        State of an instance above which it is mapped from a file instead of held in memory.
+        Memory for the state of an instance; one of more than a quarter of it is mapped from a file.
     replaced_s : float
         How long to wait for the replacement of a lost executor before going on without it.
     control : Settings or None
@@ -188,6 +188,7 @@ class Run:
         )
         self.store.put_run(self._record)
         self._dropped = 0
+        self._promise = ""
         self._events = itertools.count()
         self._put_plan(FIRST)
         self._cause: PenstockError | None = None
@@ -425,6 +426,7 @@ class Run:
             interval_s = max(interval_s, started - self._last_start)
         self._last_start = started
         self.window.add(result, observed, interval_s, waiting)
+        self._note_promise()
         if self._listener is not None:
             self._listener(observed)
         if self._asked.is_set():
@@ -433,6 +435,13 @@ class Run:
         elif self.loop is not None:
             self.loop.tick()
         return observed
+
+    def _note_promise(self) -> None:
+        """Write down what the state survives, if that has changed."""
+        promise = self.driver.promise()
+        if promise and promise != self._promise:
+            self._promise = promise
+            self._put_event(STATE, f"state {promise}")
 
     def _run(self, ranges: Ranges) -> BatchResult:
         attempt = 0
