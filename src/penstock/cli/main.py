@@ -11,6 +11,7 @@ from penstock.cli import (
     apps,
     calibrate,
     chaos,
+    compare,
     explain,
     metrics,
     plan,
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command("plan", help=plan.HELP)(plan.plan)
 app.command("run", help=run.HELP)(run.run)
 app.command("simulate", help=simulate.HELP)(simulate.simulate_command)
+app.command("compare", help=compare.HELP)(compare.compare_command)
 app.command("calibrate", help=calibrate.HELP)(calibrate.calibrate)
 app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
 app.command("chaos", help=chaos.HELP)(chaos.chaos)

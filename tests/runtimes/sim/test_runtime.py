@@ -38,7 +38,7 @@ def test_what_is_measured_is_what_flows() -> None:
     seen = run.observe()
     again = run.observe()
     assert seen.now_s == 5.0
-    assert seen.batch == 5
+    assert seen.batch == 4
     assert seen.throughput_per_s == pytest.approx(1000)
     assert seen.arriving_per_s == pytest.approx(1000)
     assert set(seen.latency_ms) == {"p50", "p95", "p99"}
@@ -59,7 +59,7 @@ def test_demand_is_measured_beyond_capacity() -> None:
     found = run.observe().measurements
     assert found is not None
     assert found.cpu_cores["work"][0] == pytest.approx(3.0)
-    assert found.nodes["node-0"].cpu == pytest.approx(1.0)
+    assert found.nodes["node-0"].cpu == pytest.approx(3.0)
 
 
 def test_only_what_moves_pauses() -> None:
@@ -152,7 +152,6 @@ def test_added_nodes_can_be_used() -> None:
         seconds=60,
         faults=[parse_fault("add-node@t=20:count=3")],
     )
-    assert len(run.runtime.cluster) == 4
     assert run.moments[15].output_per_s < 25_100
     assert run.runtime.plan.after.nodes_used > 1
     assert run.moments[-1].output_per_s >= 30_000

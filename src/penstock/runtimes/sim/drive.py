@@ -1,4 +1,4 @@
-"""A whole simulation: first plan, time, questions to the strategy, and what came of it."""
+"""A whole simulation: first plan, virtual time under the control loop, and what came of it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from penstock.control.port import ActionFailed
+from penstock.control.events import Event as Decision
+from penstock.control.events import Status
+from penstock.control.explain import headline
+from penstock.control.loop import Loop
+from penstock.control.settings import Settings
 from penstock.model import Cluster, Measurements, Plan, Topology
 from penstock.runtimes.sim.costs import CostProfile
-from penstock.runtimes.sim.faults import Fault
+from penstock.runtimes.sim.faults import Fault, FaultKind
 from penstock.runtimes.sim.record import Moment, summarise
 from penstock.runtimes.sim.runtime import SimRuntime
 from penstock.runtimes.sim.workload import Workload
 from penstock.strategies import Request, Strategy
-
-#: Windows before the latest that a strategy is shown.
-RECENT = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,9 @@ class Run:
         As it ended.
     first : Plan
     events : tuple of Event
+        Faults, and all that the loop told.
+    decisions : tuple of penstock.control.Event
+        What the loop decided, each as it was known at the end.
     plans : int
         Plans that were applied after the first.
     """
@@ -49,6 +53,7 @@ class Run:
     runtime: SimRuntime
     first: Plan
     events: tuple[Event, ...]
+    decisions: tuple[Decision, ...]
     plans: int
 
     @property
@@ -81,6 +86,7 @@ def simulate(
     seed: int = 0,
     interval_s: float = 1.0,
     watch: Callable[[float], None] | None = None,
+    control: Settings | None = None,
 ) -> Run:
     """Run a topology under a strategy in virtual time.
 
@@ -105,7 +111,7 @@ def simulate(
     seconds : float
         Virtual time.
     every_s : float
-        How often the strategy is asked; 0: only for the first plan.
+        How often the control loop evaluates; 0: the first plan stays.
     costs : CostProfile, optional
     faults : sequence of Fault
     drop : bool
@@ -115,6 +121,8 @@ def simulate(
         Length of the moments that are kept.
     watch : callable, optional
         Called with the virtual time now and then.
+    control : Settings, optional
+        Of the control loop, instead of those that `settings` makes of `every_s`.
 
     Raises
     ------
@@ -133,21 +141,45 @@ def simulate(
         seed=seed,
         interval_s=interval_s,
     )
-    events = [Event(fault.at_s, str(fault), decision=False) for fault in faults]
-    recent: list[Measurements] = []
-    plans = 0
+    told: dict[int, Decision] = {}
+    loop: Loop | None = None
+    if every_s:
+        loop = Loop(
+            runtime,
+            strategy,
+            control or settings(cluster, faults, every_s, interval_s),
+            clock=lambda: runtime.now_s,
+            seed=seed,
+            listener=lambda event: told.__setitem__(event.number, event),
+        )
     while runtime.now_s < seconds - 1e-9:
-        left = seconds - runtime.now_s
-        runtime.advance(min(every_s or interval_s, left))
+        runtime.advance(min(interval_s, seconds - runtime.now_s))
         if watch is not None:
             watch(runtime.now_s)
-        if every_s and runtime.now_s < seconds - 1e-9:
-            event = consult(runtime, strategy, recent, seed)
-            if event is not None:
-                events.append(event)
-                plans += 1
+        if loop is not None:
+            loop.tick()
+    decisions = tuple(e for e in told.values() if e.status is not Status.NOTED)
+    events = [Event(fault.at_s, str(fault), decision=False) for fault in faults]
+    events += [Event(e.now_s, headline(e), e.status is not Status.NOTED) for e in told.values()]
     events.sort(key=lambda e: e.at_s)
-    return Run(strategy.name, runtime, first, tuple(events), plans)
+    return Run(strategy.name, runtime, first, tuple(events), decisions, runtime.changes)
+
+
+def settings(
+    cluster: Cluster, faults: Sequence[Fault], every_s: float, interval_s: float
+) -> Settings:
+    """Make settings of the loop: its own, evaluating so often, with all nodes that will be there.
+
+    A batch of the loop is an interval of the simulation. As many nodes are never released as faults
+    will kill, and one more: nothing can run on none.
+    """
+    added = sum(fault.count for fault in faults if fault.kind is FaultKind.ADD_NODE)
+    killed = sum(fault.kind is FaultKind.KILL_NODE for fault in faults)
+    return Settings(
+        every=max(1, round(every_s / interval_s)),
+        min_nodes=min(len(cluster), 1 + killed),
+        max_nodes=len(cluster) + added,
+    )
 
 
 def first_plan(
@@ -170,33 +202,3 @@ def first_plan(
     )
     assert isinstance(answer, Plan), "without a running plan a strategy never keeps it"
     return answer
-
-
-def consult(
-    runtime: SimRuntime, strategy: Strategy, recent: list[Measurements], seed: int
-) -> Event | None:
-    """Ask the strategy once and do what it says; to be replaced by the control loop."""
-    seen = runtime.observe()
-    if seen.measurements is None and all(n in seen.cluster.index for n in runtime.plan.active):
-        return None
-    answer = strategy.plan(
-        Request(
-            runtime.topology,
-            seen.cluster,
-            seen.measurements,
-            runtime.plan,
-            now_s=seen.now_s,
-            rng=np.random.default_rng(seed),
-            recent=tuple(recent),
-        )
-    )
-    if seen.measurements is not None:
-        recent[:] = [*recent, seen.measurements][-RECENT:]
-    if not isinstance(answer, Plan):
-        return None
-    try:
-        applied = runtime.apply(answer)
-    except ActionFailed as error:
-        return Event(seen.now_s, f"failed: {error}")
-    why = str(answer.reasons[0])
-    return Event(seen.now_s, f"{why}; {applied.state_bytes / 1e6:.3g} MB moved")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.model import Grouping, Kind, Measurements, Utilisation, trimmed_mean
-from penstock.model.arrays import FloatArray
+from penstock.model import Cluster, Grouping, Kind, Measurements, Utilisation, trimmed_mean
+from penstock.model.arrays import FloatArray, IntArray, group_sums
+from penstock.model.cost import fraction
 from penstock.model.measurements import trimmed_mean_arrays
 
 if TYPE_CHECKING:
@@ -21,11 +22,15 @@ MOST_PAIRS = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One interval: what came to each operator from outside, and how busy the nodes were."""
+    """One interval: what came to each operator from outside, and how busy the nodes were.
+
+    Of a node's CPU it tells what others take, as they do of a slow one.
+    """
 
     seconds: float
+    nodes: tuple[str, ...]
     offered_per_s: FloatArray
-    cpu: FloatArray
+    taken: FloatArray
     mem: FloatArray
     io: FloatArray
     latency_ms: FloatArray
@@ -38,18 +43,11 @@ def measured(windows: Sequence[Window], runtime: SimRuntime) -> Measurements:
     what these rates need: planning by what an overloaded node gets done would never relieve it.
     """
     wiring = runtime.fluid.wiring
-    topology, cluster = wiring.topology, runtime.fluid.cluster
-    shape = windows[-1].cpu.shape
-    windows = [w for w in windows if w.cpu.shape == shape]
+    topology = wiring.topology
     offered = trimmed_mean_arrays([w.offered_per_s for w in windows])
     total = float(offered.sum())
     rate = total * wiring.flow[wiring.operator_of] * wiring.weight
-    speed = runtime.speed[np.maximum(wiring.node_of, 0)]
-    cores = wiring.reserve_cores + rate * wiring.service_s / speed
-    means = {
-        name: trimmed_mean_arrays([getattr(w, name) for w in windows])
-        for name in ("cpu", "mem", "io")
-    }
+    cores = wiring.reserve_cores + rate * wiring.service_s
     totals = np.array([w.offered_per_s.sum() for w in windows])
     spread = float(totals.std() / totals.mean()) if totals.mean() > 0 else None
     spans = {o.name: wiring.span(i) for i, o in enumerate(topology.operators)}
@@ -70,15 +68,30 @@ def measured(windows: Sequence[Window], runtime: SimRuntime) -> Measurements:
         rates=_pairs(runtime, rate),
         tuples_per_s={name: rate[span] for name, span in spans.items()},
         cpu_cores={name: cores[span] for name, span in spans.items()},
-        nodes={
-            name: Utilisation(float(means["cpu"][i]), float(means["mem"][i]), float(means["io"][i]))
-            for i, name in enumerate(cluster.names)
-        },
+        nodes=_use(windows, runtime.fluid.cluster, wiring.node_of, cores),
         partition_rates=partitions,
         hot_keys=hot,
         latency_ms=trimmed_mean([float(w.latency_ms.mean()) for w in windows]),
         rate_cv=spread,
     )
+
+
+def _use(
+    windows: Sequence[Window], cluster: Cluster, node_of: IntArray, cores: FloatArray
+) -> dict[str, Utilisation]:
+    """Use of the nodes that are there: what the rates need, and what others take."""
+    there = node_of >= 0
+    own = fraction(group_sums(node_of[there], cores[there], len(cluster)), cluster.cpu_cores)
+    found: dict[str, Utilisation] = {}
+    for n, name in enumerate(cluster.names):
+        seen = [(w, w.nodes.index(name)) for w in windows if name in w.nodes]
+        if seen:
+            taken, mem, io = (
+                trimmed_mean([float(getattr(w, kind)[i]) for w, i in seen])
+                for kind in ("taken", "mem", "io")
+            )
+            found[name] = Utilisation(float(own[n]) + (taken or 0.0), mem, io)
+    return found
 
 
 def _pairs(runtime: SimRuntime, rate: FloatArray) -> dict[tuple[str, str], FloatArray]:

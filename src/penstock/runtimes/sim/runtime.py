@@ -92,7 +92,7 @@ class SimRuntime:
         self.closed = {name: np.zeros(len(topology.operators)) for name in _COUNTERS}
         self._pause_until = np.zeros(len(plan.node_of))
         self._window: deque[Window] = deque(maxlen=WINDOW)
-        self.carried_bytes = 0
+        self.carried_bytes = self.changes = 0
         self._moved = self._seen_moves = 0
         self._wire(None)
 
@@ -122,13 +122,13 @@ class SimRuntime:
         """Say what was measured; see `Runtime.observe`."""
         last = self.moments[-1] if self.moments else None
         if last is None:
-            return Observation(self.now_s, 0, self.cluster)
+            return Observation(self.now_s, -1, self.cluster)
         window = list(self._window)
         found = measured(window, self) if len(window) >= 3 else None
         p50, p95, p99 = last.percentiles_ms
         return Observation(
             now_s=self.now_s,
-            batch=len(self.moments),
+            batch=len(self.moments) - 1,
             cluster=self.cluster,
             measurements=found,
             batch_ms=self._batch_s(last.throughput_per_s) * 1e3,
@@ -164,6 +164,7 @@ class SimRuntime:
         pause = np.maximum(change.carried(self._pause_until - self.now_s), change.pause_s)
         self._pause_until = self.now_s + np.maximum(pause, 0.0)
         self._moved += change.moved
+        self.changes += 1
         self.carried_bytes += change.state_bytes
         self._window.clear()
         self._close(old)
@@ -242,7 +243,8 @@ class SimRuntime:
         balance = LoadWeights().combine(cpu, mem, io)[used]
         tiers = step.emitted @ wiring.tiers
         sent = float(tiers.sum())
-        self._window.append(Window(seconds, total.per_operator / seconds, cpu, mem, io, drawn))
+        offered, taken = total.per_operator / seconds, 1.0 - self.speed
+        self._window.append(Window(seconds, cluster.names, offered, taken, mem, io, drawn))
         self.moments.append(
             Moment(
                 at_s=self.now_s,

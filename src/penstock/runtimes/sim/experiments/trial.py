@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
+from penstock.control.settings import Settings
 from penstock.model import Cluster, Keep, Plan, Reason, Topology
 from penstock.pipeline.profile import Profile
 from penstock.runtimes.sim.drive import Run, simulate
@@ -31,6 +32,9 @@ FINENESS = 0.04
 SETTLED_S = 30.0
 
 SEED = 0
+
+#: The papers' systems act as soon as their trigger says so, and move all that they want to.
+AT_ONCE = Settings(every=10, cooldown=0, stable_rounds=1, verify=1, max_moves=1_000_000)
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ def run(
         seconds=seconds,
         costs=PHYSICS,
         seed=SEED,
+        control=replace(AT_ONCE, max_nodes=len(cluster)),
     )
 
 
