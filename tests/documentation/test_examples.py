@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.files import load_cluster, load_measurements, load_topology
 from penstock.files.topology import TOPOLOGY_FIELDS
+from penstock.runtimes.sim.costs import CostProfile
 from penstock.store import BatchRecord, MetricsStore, Run
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,8 @@ PAGES = sorted(
     ]
 )
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: Commands that start Spark, or take minutes.
+SLOW = ("calibrate", "chaos", "compare", "reproduce", "run", "state-bench")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -81,16 +84,14 @@ def test_commands_give_what_they_show(page: Path, code: str) -> None:
         command, _, wanted = block.partition("\n")
         words = shlex.split(command)
         assert words[0] == "penstock", command
-        if words[1] in ("run", "chaos"):
-            # A minute of Spark each: that the command is understood must do here.
+        if words[1] in SLOW:
+            # A minute of Spark, or of simulation, each: that the command is understood must do.
             slow = get_command(app).commands[words[1]]  # type: ignore[attr-defined]
-            store = slow.make_context(words[1], words[2:]).params.get("store")
-            if store is not None:
-                leave_a_run_in(store)
-            continue
-        if words[1] == "reproduce":
-            # Minutes of simulation each.
-            get_command(app).commands["reproduce"].make_context("reproduce", words[2:])  # type: ignore[attr-defined]
+            given = slow.make_context(words[1], words[2:]).params
+            if given.get("store") is not None:
+                leave_a_run_in(given["store"])
+            if words[1] == "calibrate":
+                CostProfile.spark().save(given["out"])
             continue
         result = CliRunner().invoke(app, words[1:])
         assert result.exit_code == 0, result.output
