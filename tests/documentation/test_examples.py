@@ -81,7 +81,7 @@ def test_commands_give_what_they_show(page: Path, code: str) -> None:
         command, _, wanted = block.partition("\n")
         words = shlex.split(command)
         assert words[0] == "penstock", command
-        if words[1] in ("run", "chaos"):
+        if words[1] in ("run", "chaos", "state-bench"):
             # A minute of Spark each: that the command is understood must do here.
             slow = get_command(app).commands[words[1]]  # type: ignore[attr-defined]
             store = slow.make_context(words[1], words[2:]).params.get("store")
