@@ -115,6 +115,8 @@ class Carried:
         State that was carried.
     moved, rebuilt, dealt : int
         Instances whose state was copied, was put together from fragments, or changed its keys.
+    behind : int
+        Those of them that went back to an older version: backups are not made with every batch.
     """
 
     seconds: float = 0.0
@@ -122,6 +124,7 @@ class Carried:
     moved: int = 0
     rebuilt: int = 0
     dealt: int = 0
+    behind: int = 0
 
 
 @dataclass(eq=False)
@@ -422,11 +425,15 @@ class Driver:
             return Carried()
         copies = [w for w in wanted if w[2].place in alive]
         rebuilt = [w for w in wanted if w[2].place not in alive]
-        size = self._send(copies, {}) + self._rebuild(rebuilt, alive)
+        # What is not there, or cannot be put together, the task finds in the checkpoint.
+        size = self._send(copies, {}, {} if self._keeping.in_checkpoint else None)
+        before = [instance.version for _, _, instance, _ in rebuilt]
+        size += self._rebuild(rebuilt, alive)
+        after = [instance.version for _, _, instance, _ in rebuilt]
         for _, _, instance, target in wanted:
-            # What could not be put together is in the checkpoint, where the task finds it.
             instance.place = target
-        return Carried(state_bytes=size, moved=len(copies), rebuilt=len(rebuilt))
+        behind = sum(new < old for old, new in zip(before, after, strict=True))
+        return Carried(state_bytes=size, moved=len(copies), rebuilt=len(rebuilt), behind=behind)
 
     def _rebuild(self, wanted: list[tuple[str, int, Instance, str]], alive: frozenset[str]) -> int:
         """Put state together from fragments, first from as few as needed, then from all."""
@@ -434,7 +441,11 @@ class Driver:
         why: dict[tuple[str, int], str] = {}
         for everything in (False, True):
             pieces: dict[tuple[str, int], tuple[Pull, ...]] = {}
-            for name, index, _, target in left:
+            for name, index, instance, target in left:
+                if instance.backed < instance.version and self._keeping.every == 1:
+                    # Changes were made when there were no peers: going back would lose them.
+                    why[name, index] = f"peers have version {instance.backed} at the most"
+                    continue
                 try:
                     plan = plan_recovery(self._blocks(name, index), alive, target)
                 except Unrecoverable as error:
