@@ -408,3 +408,18 @@ def test_equal_seeds_decide_alike() -> None:
         return [event.to_dict() for event in one.told]
 
     assert told() == told()
+
+
+def test_a_strategy_that_finds_no_other_plan_is_not_asked_every_round() -> None:
+    asked: list[float] = []
+
+    def same(request: Request) -> Plan:
+        asked.append(request.now_s)
+        return turned(request, by=0)
+
+    settings = Settings(every=2, cooldown=10, min_nodes=3)
+    plan = first_plan("even", small_nodes(3))
+    made = scene(strategy=Scripted(same), nodes=3, settings=settings, plan=plan)
+    made.run(100)
+    assert not made.events
+    assert len(asked) <= 100 / 10 + 1

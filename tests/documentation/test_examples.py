@@ -88,6 +88,10 @@ def test_commands_give_what_they_show(page: Path, code: str) -> None:
             if store is not None:
                 leave_a_run_in(store)
             continue
+        if words[1] == "reproduce":
+            # Minutes of simulation each.
+            get_command(app).commands["reproduce"].make_context("reproduce", words[2:])  # type: ignore[attr-defined]
+            continue
         result = CliRunner().invoke(app, words[1:])
         assert result.exit_code == 0, result.output
         if wanted.strip():

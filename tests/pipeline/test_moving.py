@@ -13,12 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.model import Cluster, Plan
+from penstock.model import Cluster, InvalidValue, Plan
 from penstock.model.arrays import frozen_ints
 from penstock.pipeline import Memory, Pipeline, Rows, count, total
 from penstock.pipeline.driver import Driver
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.local import LocalBackend
+from penstock.state.files import Files
 from penstock.state.home import Keeping, forget_all
 from penstock.state.runs import StateLost
 from penstock.strategies import Request, strategies
@@ -155,6 +156,33 @@ def test_a_new_driver_goes_on_from_the_checkpoint(tmp_path: Path, mode: str) -> 
     setup.driver = Driver(setup.layout, again, tmp_path, setup.plan(0, 2), keeping=setup.keeping)
     assert setup.driver.position() == {"rows": 80}
     assert setup.result() == SUMS
+
+
+@pytest.mark.parametrize("mode", ["checkpoint", "both"])
+def test_a_checkpoint_may_be_an_address(tmp_path: Path, mode: str) -> None:
+    setup = Setup(tmp_path, "checkpoint")
+    far = f"file://{tmp_path}/far"
+    setup.keeping = Keeping(mode, shared=f"{far}/state")
+    setup.driver = Driver(setup.layout, setup.backend, far, setup.plan(0, 3), keeping=setup.keeping)
+    for turn, instances in enumerate((3, 5, 5)):
+        setup.driver.adopt(setup.plan(turn, instances))
+        for _ in range(4):
+            setup.batch(10)
+    assert list((tmp_path / "far").rglob("journal/commits/*.json"))
+    runs = list((tmp_path / "far" / "state" / "sum").rglob("*-*"))
+    assert 5 <= len(runs) <= 5 * 20, "old runs go"
+    for node in list(setup.backend.nodes):
+        setup.backend.lose(node)
+    again = LocalBackend(tmp_path / "later", Cluster.of(3).names)
+    setup.backend = again
+    setup.driver = Driver(setup.layout, again, far, setup.plan(0, 2), keeping=setup.keeping)
+    assert setup.driver.position() == {"rows": 120}
+    assert setup.result() == SUMS
+
+
+def test_an_address_that_nothing_opens_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="a file system that Arrow can open"):
+        Files("nosuch://place/folder")
 
 
 def test_state_kept_by_peers_alone_does_not_outlive_its_driver(tmp_path: Path) -> None:
@@ -377,4 +405,15 @@ def test_any_schedule_of_moves_and_losses(
             forget_all()
         elif kind == "batch":
             setup.batch(number)
+    assert setup.result() == SUMS
+
+
+def test_batches_without_a_backup_have_no_keepers(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", every=3)
+    layers = []
+    for _ in range(9):
+        layers.append(bool(setup.driver.wave({}, setup.driver.number + 1).keepers))
+        setup.batch()
+    assert layers.count(True) < len(layers) - 3
+    assert any(layers[3:])
     assert setup.result() == SUMS

@@ -12,19 +12,31 @@ import os
 import signal
 import threading
 import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from penstock import spark as engine
 from penstock.apps import apps
-from penstock.pipeline import Memory
+from penstock.apps.commcount import CommCount
+from penstock.control import Settings
+from penstock.pipeline import Discard, Memory
+from penstock.pipeline.profile import Profile
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
+from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.runtimes.spark.session import wait_for_executors
 from penstock.strategies import strategies
+from penstock.testing import RUNTIME_CHECKS, Driven
 
 NODES = 3
 ROWS = 3000
+
+#: Seconds that executors may take to come or to go.
+WAIT_S = 90.0
 
 
 def run_app(
@@ -141,6 +153,128 @@ def _with_a_kill(spark: Any, what: str) -> dict[str, Any]:
     return {**result, "killed": len(killed)}
 
 
+def contract(spark: Any) -> dict[str, Any]:
+    """What any runtime must do for the loop, on two nodes and the room for a third."""
+    sc = spark.sparkContext
+    extra = [executor.id for executor in jvm_of(sc).executors()][NODES - 1 :]
+    assert sc._jsc.sc().killExecutors(sc._jvm.PythonUtils.toSeq(extra))
+    _await_executors(spark, NODES - 1)
+    found = {}
+    for name, check in RUNTIME_CHECKS.items():
+        try:
+            check(lambda: driven(spark))
+        except Exception:  # noqa: BLE001 - told to the test, and the other checks are made
+            found[name] = traceback.format_exc()
+        else:
+            found[name] = ""
+    _ask_for(spark, NODES)
+    return {"broken": found}
+
+
+class Patient(SparkRuntime):
+    """Remembers how many nodes are to come or to stay."""
+
+    wanted = 0
+
+    def request_nodes(self, total: int) -> None:
+        super().request_nodes(total)
+        self.wanted = total
+
+    def release_nodes(self, names: tuple[str, ...]) -> None:
+        super().release_nodes(names)
+        self.wanted -= len(names)
+
+
+@contextmanager
+def driven(spark: Any) -> Iterator[Driven]:
+    """Make a run whose batches are made one by one, in this thread."""
+    app = apps.make("wordcount")
+    source = app.source(2000.0, zipf=1.0, seed=11)
+    pipeline = app.pipeline(source, {"counts": Discard()}, parallelism=NODES)
+    run = engine.Run(pipeline, spark, strategies.make("even"), engine.Options(control=None))
+    runtime = Patient(run)
+
+    def batch() -> None:
+        time.sleep(0.05)
+        run.batch({name: feed.take(run.elapsed_s) for name, feed in run.feeds.items()})
+        run._greet_once()
+
+    def advance(batches: int) -> None:
+        deadline = time.monotonic() + WAIT_S
+        for _ in range(min(batches, 12)):
+            batch()
+        # Nodes come in seconds, not in batches.
+        while runtime.wanted not in (0, len(run.look())) and time.monotonic() < deadline:
+            batch()
+
+    run.backend.warm_up()
+    try:
+        yield Driven(runtime, advance)
+    finally:
+        run.abandon()
+
+
+def recommend_only(spark: Any) -> dict[str, Any]:
+    """A stream that needs fewer nodes than it has, and a loop that may only say so."""
+    return _waiting(spark, "steps:100x15", 15, recommend_only=True)
+
+
+def elastic(spark: Any) -> dict[str, Any]:
+    """A stream that needs one node, and later all of them."""
+    return _waiting(spark, "steps:100x16,900x24", 40)
+
+
+def _waiting(spark: Any, profile: str, seconds: float, **control: Any) -> dict[str, Any]:
+    app = CommCount(items=1000, cost_us=2000.0)
+    rate = Profile.parse(profile)
+    source = app.source(rate, zipf=0.2, seed=4, rows=rate.position(seconds))
+    pipeline = app.pipeline(source, parallelism={"behaviors": 1, "count": 2 * NODES})
+    nodes: list[int] = []
+    events: dict[int, Any] = {}
+    settings = Settings(every=2, cooldown=2, stable_rounds=1, max_nodes=NODES, **control)
+    with engine.start(
+        pipeline,
+        spark,
+        "penstock",
+        control=settings,
+        interval_s=0.4,
+        on_decision=lambda event: events.update({event.number: event}),
+    ) as run:
+        first = run.plan
+        while not run.await_end(0.2):
+            nodes.append(len(run.executors()))
+        changed = run.plan is not first
+        lost, duplicated = run.lost, run.duplicated
+        batches = len(run.records().batches)
+    _ask_for(spark, NODES)
+    out = pipeline["counts"].sink
+    assert isinstance(out, Memory)
+    expected = app.expected(source.read(0, source.end or 0))["counts"]
+    return {
+        "equal": app.result("counts", out.table()).equals(app.result("counts", expected)),
+        "lost": lost,
+        "duplicated": duplicated,
+        "nodes": [number for number, _ in groupby(nodes)],
+        "changed": changed,
+        "batches": batches,
+        "decisions": [(event.status.value, event.text) for event in events.values()],
+    }
+
+
+def _ask_for(spark: Any, executors: int) -> None:
+    sc = spark.sparkContext
+    sc._jsc.sc().requestTotalExecutors(executors, 0, sc._jvm.PythonUtils.toScalaMap({}))
+    _await_executors(spark, executors)
+
+
+def _await_executors(spark: Any, count: int) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while len(jvm_of(spark.sparkContext).executors()) != count:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"there are not {count} executors after {WAIT_S:g} s")
+        time.sleep(0.1)
+
+
 def _executor_pid(executor: str) -> int:
     for pid in _processes():
         if not _ancestor(pid, os.getpid()):
@@ -178,13 +312,19 @@ CHECKS = {
     "noticed": noticed,
     "kill_worker": kill_worker,
     "kill_executor": kill_executor,
+    "contract": contract,
+    "recommend_only": recommend_only,
+    "elastic": elastic,
 }
+
+#: Checks that only run when they are named.
+NAMED = ("pinned", "contract", "recommend_only", "elastic")
 
 
 def main() -> None:
     """Run the checks that are named."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("checks", nargs="*", default=[name for name in CHECKS if name != "pinned"])
+    parser.add_argument("checks", nargs="*", default=[name for name in CHECKS if name not in NAMED])
     parser.add_argument("--master", default=engine.embedded(NODES, 1, 900))
     parser.add_argument("--executors", type=int, default=NODES)
     asked = parser.parse_args()

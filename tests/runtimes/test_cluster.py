@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from tests.runtimes.checked import checked
+
 from penstock.apps import apps
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
-    """All checks, on one cluster, in a process of their own: a process has one Spark at most."""
-    script = Path(__file__).with_name("cluster_checks.py")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-        env={k: v for k, v in os.environ.items() if not k.startswith("SPARK")},
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, done.stdout[-3000:] + done.stderr[-6000:]
-    found: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
-    return found
+    """All checks, on one cluster."""
+    return checked()
 
 
 @pytest.mark.parametrize("app", apps.names())

@@ -113,7 +113,8 @@ class CommCount(App):
                 grouping=self.grouping,
                 parallelism=many.of("count-parts" if self.split else "count"),
                 merge_parallelism=many.of("count") if self.split else None,
-                cpu_us_per_tuple=1.0,
+                # Who waits holds a slot of its node all the same.
+                cpu_us_per_tuple=1.0 + self.cost_us,
                 tuple_bytes=16.0,
             )
             .sink("counts", out["counts"])

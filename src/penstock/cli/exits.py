@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,8 +24,10 @@ def say(text: str) -> None:
 
 @contextmanager
 def clean_exit() -> Iterator[None]:
-    """Turn errors of the user's input, and Ctrl-C, into a line and a code."""
+    """Turn errors of the user's input, Ctrl-C and a polite kill into a line and a code."""
     try:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, _interrupted)
         yield
     except PenstockError as error:
         say(f"penstock: {error}")
@@ -31,3 +35,8 @@ def clean_exit() -> Iterator[None]:
     except KeyboardInterrupt:
         say("penstock: interrupted")
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _interrupted(number: int, frame: object) -> None:
+    """Clean up as after Ctrl-C."""
+    raise KeyboardInterrupt

@@ -27,6 +27,7 @@ from penstock.store.records import BatchRecord
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.control.events import Event
     from penstock.runtimes.spark.monitor import Observed
 
 #: Batches that the figures are averaged over.
@@ -96,6 +97,15 @@ class Board:
         """Show why the plan is as it is."""
         self._decision = "; ".join(str(reason) for reason in plan.reasons)
         self.say("running")
+
+    def decided(self, event: Event) -> None:
+        """Show what the loop decided, and how far that is."""
+        text = f"{event.status.value}: {event.text}"
+        if event.gained is not None:
+            text += f"; {event.gained.text}"
+        self._decision = text
+        if not self._animated and not self._quiet:
+            self._console.print(f"decision {event.number}, {text}", style="dim")
 
     def show(self, observed: Observed) -> None:
         """Show a batch; called in the thread that drives the run."""

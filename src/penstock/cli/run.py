@@ -12,6 +12,7 @@ from penstock.apps import apps
 from penstock.cli.exits import INTERRUPTED, clean_exit, say
 from penstock.cli.java import require_java
 from penstock.cli.live import Board
+from penstock.control.settings import Settings
 from penstock.model import InvalidValue, PenstockError
 from penstock.pipeline.faults import KINDS, Fault
 from penstock.pipeline.profile import Profile
@@ -76,9 +77,11 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds, equal input.")] = 0,
     checkpoint: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--checkpoint", metavar="DIR", help="Keep journal and state here, and go on from it."
+            "--checkpoint",
+            metavar="PLACE",
+            help="Keep journal and state in this folder or address, and go on from it.",
         ),
     ] = None,
     store: Annotated[
@@ -90,6 +93,23 @@ def run(
     report: Annotated[
         Path, typer.Option("--report", metavar="FILE", help="Where the HTML report goes.")
     ] = Path("penstock-report.html"),
+    min_nodes: Annotated[
+        int, typer.Option("--min-nodes", metavar="N", help="Nodes that are never released.")
+    ] = 1,
+    max_nodes: Annotated[
+        int,
+        typer.Option(
+            "--max-nodes", metavar="N", help="Nodes that are never exceeded; 0: as at the start."
+        ),
+    ] = 0,
+    recommend_only: Annotated[
+        bool,
+        typer.Option("--recommend-only", help="Show what would be decided, and change nothing."),
+    ] = False,
+    adapt: Annotated[
+        bool,
+        typer.Option("--adapt/--no-adapt", help="Plan again while it runs, or not."),
+    ] = True,
     state: Annotated[
         str | None,
         typer.Option(
@@ -141,6 +161,7 @@ def run(
             )
         if not seconds > 0:
             raise InvalidValue("seconds", "a run", "more than 0", seconds)
+        settings = Settings(min_nodes=min_nodes, max_nodes=max_nodes, recommend_only=recommend_only)
         faults = [Fault.parse(text) for text in fault or ()]
         if checkpoint is None and any(one.kind == "kill-driver" for one in faults):
             raise InvalidValue(
@@ -172,6 +193,8 @@ def run(
                     spark,
                     strategy,
                     listener=board.show,
+                    on_decision=board.decided,
+                    control=settings if adapt else None,
                     checkpoint=checkpoint,
                     store=store,
                     seed=seed,

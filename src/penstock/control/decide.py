@@ -99,7 +99,11 @@ def decide(
     target = without_unused_spares(prefer_live(answer, cluster))
     change = diff(now.running, target)
     if change.empty:
-        return _kept(now, Keep(target.reasons), settings, guards)
+        decision, guards = _kept(now, Keep(target.reasons), settings, guards)
+        if decision.changes or guards.idle_rounds or now.assessment.moving:
+            return decision, guards
+        # The strategy wants another plan and finds none: it would search in vain every round.
+        return decision, replace(guards, quiet_until=now.batch + settings.cooldown)
     expected = expect(now.assessment, now.running, target, target.after, change)
     key = _key(now.running, target, expected)
     refusal = guards.refuses(key, now.batch)

@@ -309,6 +309,8 @@ def _from_rows(
     spark = rows.sparkSession
     sc = spark.sparkContext
     made: Any = spark
+    # A partition is an instance: with more of them, two tasks would be one.
+    rows = rows.coalesce(min(wave.parallelism[vertex] for vertex in wave.layers[0]))
     pinned = jvm_of(sc).pin(rows._jdf.queryExecution().toRdd(), locations)
     frame = DataFrame(
         made._jsparkSession.internalCreateDataFrame(pinned, rows._jdf.schema(), False), spark

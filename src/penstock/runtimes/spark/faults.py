@@ -160,6 +160,17 @@ def executor_pid(app: str, executor: str) -> int:
     raise NoSuchProcess(f"executor {executor} is not a process of this machine")
 
 
+def processes_below(pid: int) -> list[int]:
+    """List a process of this machine and all that it has started; none when it is gone."""
+    parents = {found: _parent(found) for found in _processes()}
+    if pid not in parents:
+        return []
+    below = [pid]
+    for one in below:
+        below += [child for child, parent in parents.items() if parent == one]
+    return below
+
+
 def _processes() -> list[int]:
     return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
 

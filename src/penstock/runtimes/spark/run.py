@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.control.events import Event
 from penstock.control.loop import Loop
+from penstock.control.record import Recorder
 from penstock.control.settings import Settings
 from penstock.model import (
     Cluster,
@@ -42,6 +43,7 @@ from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.runtimes.spark.structured import drive, frame_steps
 from penstock.runtimes.spark.window import Window
+from penstock.state.files import is_address
 from penstock.state.home import Keeping
 from penstock.store.records import STATE, EventRecord, PlanRecord, RunRecords, Status
 from penstock.store.records import Run as RunRecord
@@ -67,8 +69,9 @@ class Options:
 
     Parameters
     ----------
-    checkpoint : path or None
-        Folder of the journal and the state, which all executors must reach; None: a folder of its
+    checkpoint : path, str or None
+        Folder of the journal and the state, which all executors must reach, or an address as
+        ``hdfs://host/folder`` that Arrow can open on all of them; None: a folder of its
         own that is removed at the end. With a folder, a run that was stopped or killed goes on
         where it was.
     state : str or None
@@ -81,7 +84,7 @@ class Options:
     backup_every : int
         Batches between backups to peers; above 1, what changed since is lost with a node.
     state_memory_mb : float
-        State of an instance above which it is mapped from a file instead of held in memory.
+        Memory for the state of an instance; one of more than a quarter of it is mapped from a file.
     replaced_s : float
         How long to wait for the replacement of a lost executor before going on without it.
     control : Settings or None
@@ -153,10 +156,11 @@ class Run:
         self._listener = listener
         self._jvm: Jvm = jvm_of(spark.sparkContext)
         self._scratch: str | None = None
-        if options.checkpoint is None:
+        if options.checkpoint is None or is_address(options.checkpoint):
             self._scratch = tempfile.mkdtemp(prefix="penstock-run-")
-        self.root = Path(options.checkpoint or self._scratch or "")
+        self.root = Path(self._scratch or options.checkpoint or "")
         self.root.mkdir(parents=True, exist_ok=True)
+        self.checkpoint = str(options.checkpoint or self.root)
         self._homes: Mapping[str, str] = {}
         self._pinned = True
         self._ready: set[str] = {executor.id for executor in self._jvm.executors()}
@@ -176,7 +180,7 @@ class Run:
         self.driver = Driver(
             self.layout,
             self.backend,
-            self.root,
+            self.checkpoint,
             first,
             options.on_error,
             self._keeping(first),
@@ -193,7 +197,7 @@ class Run:
         self._cause: PenstockError | None = None
         self.window = Window()
         self._last_start: float | None = None
-        self._decisions: dict[int, int] = {}
+        record = Recorder(self.store, self.id, clock=time.time, number=lambda: next(self._events))
         self.loop: Loop | None = None
         if options.control is not None:
             self.loop = Loop(
@@ -202,7 +206,7 @@ class Run:
                 options.control,
                 clock=time.perf_counter,
                 seed=options.seed,
-                listener=self._decided,
+                listener=lambda event: self._decided(record, event),
             )
         self._injector = Injector(
             self, [f if isinstance(f, Fault) else Fault.parse(f) for f in options.faults]
@@ -374,7 +378,7 @@ class Run:
             if batch_id != self.driver.next_batch:
                 raise PenstockError(
                     f"Spark goes on with batch {batch_id}, the journal with "
-                    f"{self.driver.next_batch}: the folder {self.root} is not of this query"
+                    f"{self.driver.next_batch}: {self.checkpoint} is not of this query"
                 )
             self.backend.rows = rows
             self.backend.rows_of = self.frames[0].name if len(self.frames) == 1 else None
@@ -388,7 +392,7 @@ class Run:
         drive(
             self.frames,
             on_batch,
-            self.root / "spark",
+            f"{self.checkpoint}/spark",
             self._halt,
             interval_s=self.options.interval_s,
             drain=self.options.drain,
@@ -422,10 +426,9 @@ class Run:
         self.duplicated += observed.duplicated
         self.store.put_batch(observed.batch, observed.instances, observed.edges)
         waiting = observed.batch.queue_length
-        interval_s = duration_ms / 1000.0
-        if self._last_start is not None:
-            interval_s = max(interval_s, started - self._last_start)
-        self._last_start = started
+        # What a batch takes has come since the one before began, however long itself it takes.
+        before, self._last_start = self._last_start, started
+        interval_s = duration_ms / 1000.0 if before is None else started - before
         self.window.add(result, observed, interval_s, waiting)
         self._note_promise()
         if self._listener is not None:
@@ -498,11 +501,9 @@ class Run:
             return
         self.replace_plan(answer, "asked for")
 
-    def _decided(self, event: Event) -> None:
+    def _decided(self, record: Recorder, event: Event) -> None:
         """Write down what the loop decided, and again when more is known of it."""
-        if event.number not in self._decisions:
-            self._decisions[event.number] = next(self._events)
-        self.store.put_event(event.record(self.id, self._decisions[event.number], time.time()))
+        record(event)
         if self._on_decision is not None:
             self._on_decision(event)
 
@@ -557,7 +558,7 @@ class Run:
                 mode = "checkpoint"
         return Keeping(
             mode,
-            shared=str(self.root / "state"),
+            shared=f"{self.checkpoint}/state",
             raw=options.raw,
             check=options.check,
             every=options.backup_every,
@@ -612,6 +613,13 @@ class Run:
             )
         )
 
+    def abandon(self) -> None:
+        """Give up a run that never began."""
+        self._halt.set()
+        self._close()
+        self._over.set()
+        self.clean()
+
     def clean(self) -> None:
         """Close the store, and remove the run's own folder if it has one."""
         self.store.close()
@@ -660,4 +668,9 @@ def start(
             "spark.sql.adaptive.enabled", "the session", "false, or a batch would run twice", "true"
         )
     made = strategies.make(strategy) if isinstance(strategy, str) else strategy
-    return Run(pipeline, spark, made, Options(**options), listener, on_decision).begin()
+    run = Run(pipeline, spark, made, Options(**options), listener, on_decision)
+    try:
+        return run.begin()
+    except BaseException:
+        run.abandon()
+        raise

@@ -56,10 +56,13 @@ class SparkRuntime:
         executors = run.executors()
         nodes = by_node(executors, run.apart)
         each = max(1, round(len(executors) / max(1, len(nodes))))
-        sc: Any = run.spark.sparkContext
+        if not self._ask_for(total * each):
+            raise ActionFailed(f"{run.spark.sparkContext.master} cannot be asked for executors")
+
+    def _ask_for(self, executors: int) -> bool:
+        sc: Any = self._run.spark.sparkContext
         empty = sc._jvm.PythonUtils.toScalaMap({})
-        if not sc._jsc.sc().requestTotalExecutors(total * each, 0, empty):
-            raise ActionFailed(f"{sc.master} cannot be asked for executors")
+        return bool(sc._jsc.sc().requestTotalExecutors(executors, 0, empty))
 
     def release_nodes(self, names: tuple[str, ...]) -> None:
         """Spread what the nodes keep over the others, and give up their executors."""
@@ -81,6 +84,8 @@ class SparkRuntime:
             run.driver.retiring -= set(names)
             raise ActionFailed(f"{sc.master} cannot be told to release executors")
         run.released(ids)
+        # Spark now wants none at all if it was never told a number: one that dies must be replaced.
+        self._ask_for(len(run.executors()))
 
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on."""

@@ -19,8 +19,12 @@ from penstock.store.records import InstanceRecord
 #: Batches that a measurement looks back on, and those that it takes at the least.
 LENGTH, LEAST = 20, 3
 
-#: A node whose instances take this many times as long for a tuple as elsewhere is a slow one.
-STRAGGLES = 1.6
+#: Batches over which the tuples that come are counted: fewer, so that a step shows at once.
+RECENT = 5
+
+#: A node whose instances take this many times as long as elsewhere is a slow one, if that shows in
+#: each of so many parts of the window, of so many batches each: a hiccup is over before.
+STRAGGLES, PARTS, PART = 1.6, 3, 2
 
 #: Tuples and milliseconds from which a node's time for a tuple of an operator is believed.
 ENOUGH_TUPLES, ENOUGH_MS = 50, 20.0
@@ -84,15 +88,18 @@ class Window:
         return median(times) if times else 0.0
 
     def rates(self) -> tuple[float, float]:
-        """Source tuples a second that were processed, and that came."""
+        """Source tuples a second that were processed, and that came in the last few batches."""
         seen = list(self._recent)
         if not seen:
             return 0.0, 0.0
-        seconds = sum(one.interval_s for one in seen)
-        rows = sum(one.observed.batch.rows_in for one in seen)
-        dropped = sum(one.observed.batch.dropped for one in seen)
-        grown = seen[-1].waiting - seen[0].waiting
-        return rows / seconds, max(0.0, rows + dropped + grown) / seconds
+        processed = sum(one.observed.batch.rows_in for one in seen)
+        processed_per_s = processed / sum(one.interval_s for one in seen)
+        before, *late = seen[-RECENT - 1 :]
+        if not late:
+            return processed_per_s, processed_per_s
+        came = sum(one.observed.batch.rows_in + one.observed.batch.dropped for one in late)
+        came += late[-1].waiting - before.waiting
+        return processed_per_s, max(0.0, came / sum(one.interval_s for one in late))
 
     def latency_ms(self) -> dict[str, float]:
         """Percentiles over the window."""
@@ -121,7 +128,7 @@ class Window:
         """
         if len(self._seen) < LEAST:
             return None
-        slow = stragglers([i for one in self._seen for i in one.observed.instances])
+        slow = stragglers([one.observed.instances for one in self._seen])
         samples = [_sample(one, slow, cores) for one in self._seen]
         seconds = sum(one.interval_s for one in self._seen)
         partitions: dict[str, FloatArray] = {}
@@ -140,32 +147,53 @@ class Window:
         return replace(found, partition_rates=partitions, hot_keys=hot)
 
 
-def stragglers(instances: Sequence[InstanceRecord]) -> dict[str, float]:
-    """Nodes that take longer for a tuple than others do for the same, and how many times.
+def stragglers(batches: Sequence[Sequence[InstanceRecord]]) -> dict[str, float]:
+    """Nodes that take longer for the same than others do, and how many times as long.
+
+    It must show in each of the last `PARTS` parts of the window; the smallest ratio counts.
+
+    Parameters
+    ----------
+    batches : sequence of sequence of InstanceRecord
+        Oldest first.
+    """
+    if len(batches) < PARTS * PART:
+        return {}
+    found: dict[str, float] = {}
+    for number in range(PARTS):
+        end = len(batches) - number * PART
+        ratios = slowness([i for batch in batches[end - PART : end] for i in batch])
+        slow = {node: ratio for node, ratio in ratios.items() if ratio >= STRAGGLES}
+        found = slow if number == 0 else {n: min(found[n], slow[n]) for n in found if n in slow}
+    return found
+
+
+def slowness(instances: Sequence[InstanceRecord]) -> dict[str, float]:
+    """Time that each node takes, in times of what the others take for the same operators.
 
     An instance holds a slot of its executor for as long as it runs, whether it computes, waits for
     something, or waits for a processor that others use; so time, not CPU time, is what it costs.
+    Time for a tuple and time for a task are compared, and the smaller ratio counts: a task costs
+    something whatever it gets, so that one with few tuples takes long for each.
     """
-    tuples: dict[tuple[str, str], int] = {}
-    time_ms: dict[tuple[str, str], float] = {}
+    totals: dict[tuple[str, str], tuple[int, int, float]] = {}
     for one in instances:
-        key = (one.operator, one.node)
-        tuples[key] = tuples.get(key, 0) + one.tuples_in
-        time_ms[key] = time_ms.get(key, 0.0) + (one.run_ms or 0.0)
-    each: dict[str, dict[str, float]] = {}
-    for (operator, node), count in tuples.items():
-        spent = time_ms[operator, node]
-        if count >= ENOUGH_TUPLES and spent >= ENOUGH_MS:
-            each.setdefault(operator, {})[node] = spent / count
+        tasks, tuples, ms = totals.get((one.operator, one.node), (0, 0, 0.0))
+        added = (tasks + 1, tuples + one.tuples_in, ms + (one.run_ms or 0.0))
+        totals[one.operator, one.node] = added
+    each: dict[str, dict[str, tuple[float, float]]] = {}
+    for (operator, node), (tasks, tuples, ms) in totals.items():
+        if tuples >= ENOUGH_TUPLES and ms >= ENOUGH_MS:
+            each.setdefault(operator, {})[node] = (ms / tuples, ms / tasks)
     ratios: dict[str, list[float]] = {}
     for by_node in each.values():
-        if len(by_node) < 2:
-            continue
-        for node, cost in by_node.items():
-            usual = median(other for name, other in by_node.items() if name != node)
-            ratios.setdefault(node, []).append(cost / usual)
-    found = {node: median(values) for node, values in ratios.items()}
-    return {node: ratio for node, ratio in found.items() if ratio >= STRAGGLES}
+        for node, costs in by_node.items():
+            others = [cost for name, cost in by_node.items() if name != node]
+            if others:
+                usual = [median(values) for values in zip(*others, strict=True)]
+                ratio = min(cost / base for cost, base in zip(costs, usual, strict=True))
+                ratios.setdefault(node, []).append(ratio)
+    return {node: median(values) for node, values in ratios.items()}
 
 
 def _sample(one: Seen, slow: Mapping[str, float], cores: Mapping[str, float]) -> Sample:

@@ -1,0 +1,567 @@
+"""What the control loop does on Spark, measured: ``make bench-loop``.
+
+``fluctuating``
+    A rate that goes 1800, 3000, 4500, 2700, 2000 tuples a second, times ``--scale``; each view
+    waits where it is counted, so that every node has a capacity of its own. Penstock, which may
+    have up to ``--nodes`` nodes, beside the same on all of them for the whole time. 10 minutes.
+``zipf``
+    Views of items with a Zipf coefficient, all there from the start, taken as fast as they can be
+    counted: the rate once warm, and LIT, for five ways to deal keys. 3 minutes a coefficient.
+``slow-node``
+    The processes of one executor are stopped for four fifths of the time. How long until nothing
+    runs there any more, and the rate before, during and after. 4 minutes.
+``pause``
+    All instances of a large state move at once: the longest time between two commits beside the
+    longest batch and the transfer. 2 minutes.
+``level``, ``square``
+    A noisy level for ``--minutes``, and a square wave with an edge a minute: decisions after the
+    first minute.
+
+Each kind runs by itself on a fresh embedded cluster, whose nodes are processes of one machine. All
+of them say what the loop itself cost, relative to the time of the batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from penstock import spark as engine
+from penstock.apps.commcount import CommCount
+from penstock.control import Event, Settings
+from penstock.control.events import Status
+from penstock.pipeline import Discard, Pipeline, count
+from penstock.pipeline.driver import Carried
+from penstock.pipeline.generator import Generator, Keys
+from penstock.pipeline.profile import Profile
+from penstock.runtimes.spark.faults import executor_pid, processes_below
+from penstock.runtimes.spark.monitor import Observed
+from penstock.store.histogram import Histogram
+from penstock.strategies.penstock import Penstock
+
+NOTE = Console(stderr=True, highlight=False)
+Row = dict[str, Any]
+
+#: Seconds of a stream that are not counted: workers warm up and the first plan settles.
+WARM_S = 60.0
+
+#: Load that a node may reach: a batch that fills its interval doubles the latency.
+LIMIT = 0.4
+
+#: Part of the behaviours that are views, and so wait.
+VIEWS = 0.896
+
+#: Rates of the fluctuating stream, and the nodes that its peak is to fill up to the limit.
+LEVELS, PEAK_NODES = (1800, 3000, 4500, 2700, 2000), 4
+
+
+@dataclass
+class Trace:
+    """What was seen of one run, with the seconds since its start."""
+
+    start: float = field(default_factory=time.monotonic)
+    batches: list[tuple[float, Observed]] = field(default_factory=list)
+    nodes: list[tuple[float, int]] = field(default_factory=list)
+    events: dict[int, Event] = field(default_factory=dict)
+    loop_s: float = 0.0
+    lost: int = 0
+    duplicated: int = 0
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.start
+
+    def decided(self, event: Event) -> None:
+        """Take note of a decision, or of more of it."""
+        if event.number not in self.events or event.status is Status.DONE:
+            gained = f"; {event.gained.text}" if event.gained else ""
+            NOTE.print(f"  {self.now:5.0f} s {event.status.value}: {event.text}{gained}")
+        for step in event.steps[len(self.events.get(event.number, event).steps) :]:
+            failed = f": {step.failed}" if step.failed else ""
+            NOTE.print(f"  {self.now:5.0f} s   {step.what}, {step.seconds:.2f} s{failed}")
+        self.events[event.number] = event
+
+    @property
+    def made(self) -> list[Event]:
+        """Decisions that changed something, or were to."""
+        passive = (Status.NOTED, Status.REFUSED, Status.RECOMMENDED)
+        return [event for event in self.events.values() if event.status not in passive]
+
+    def node_seconds(self) -> float:
+        """Nodes that were held, over time."""
+        pairs = itertools.pairwise(self.nodes)
+        return sum((b[0] - a[0]) * a[1] for a, b in pairs)
+
+    def latency_ms(self, percentile: float) -> float:
+        """Percentile of all tuples after the warm-up."""
+        late = [o.batch.latency for at, o in self.batches if at > WARM_S]
+        return Histogram.merged(late).percentile(percentile) or 0.0
+
+    def overhead(self) -> float:
+        """Time of the loop relative to that of the batches."""
+        return self.loop_s / (sum(o.batch.duration_ms for _, o in self.batches) / 1000.0)
+
+    def rate(self, since: float, until: float) -> float:
+        """Source tuples a second that were committed between two moments."""
+        inside = [(at, o) for at, o in self.batches if since <= at <= until]
+        if len(inside) < 2:
+            return 0.0
+        rows = sum(o.batch.rows_in for _, o in inside[1:])
+        return rows / (inside[-1][0] - inside[0][0])
+
+
+def follow(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    strategy: Any,
+    seconds: float,
+    each: Callable[[engine.Run, Trace], None] = lambda run, trace: None,
+    **options: Any,
+) -> Trace:
+    """Run a pipeline to its end, or for so many seconds, and return what was seen."""
+    trace = Trace()
+    made: list[engine.Run] = []
+
+    def listen(observed: Observed) -> None:
+        trace.batches.append((trace.now, observed))
+        batch = observed.batch
+        if made and batch.batch % 5 == 0:
+            NOTE.print(
+                f"  {trace.now:5.0f} s batch {batch.batch}: {batch.rows_in} rows in "
+                f"{batch.duration_ms / 1000:.2f} s, {batch.nodes_used} nodes of "
+                f"{len(made[0].executors())}",
+                style="dim",
+            )
+        if made:
+            each(made[0], trace)
+
+    with engine.start(
+        pipeline, spark, strategy, listener=listen, on_decision=trace.decided, **options
+    ) as run:
+        made.append(run)
+        trace.start = time.monotonic()
+        while not run.await_end(0.5) and trace.now < seconds:
+            trace.nodes.append((trace.now, len(run.executors())))
+        trace.nodes.append((trace.now, len(run.executors())))
+        run.stop()
+        trace.loop_s = run.loop.spent_s if run.loop is not None else 0.0
+        trace.lost, trace.duplicated = run.lost, run.duplicated
+    return trace
+
+
+# ---- fluctuating, level, square
+
+
+def waiting(scale: float) -> CommCount:
+    """Make views wait so long that the peak fills `PEAK_NODES` nodes up to the limit."""
+    each = max(LEVELS) * scale * VIEWS / PEAK_NODES
+    return CommCount(items=20_000, cost_us=0.85 * LIMIT / each * 1e6, split=True)
+
+
+def counting(
+    spark: SparkSession, asked: argparse.Namespace, profile: Profile, seconds: float, elastic: bool
+) -> Trace:
+    """Count views at a rate that changes, with as few nodes as it takes or with all of them."""
+    app = waiting(asked.scale)
+    source = app.source(profile, zipf=0.2, seed=1, rows=profile.position(seconds))
+    counts = {"behaviors": 2, "count-parts": 2 * asked.nodes, "count": 2}
+    pipeline = app.pipeline(source, {"counts": Discard()}, parallelism=counts)
+    strategy = Penstock(most=LIMIT, overload=1.2 * LIMIT) if elastic else "even"
+    control = Settings(every=3, cooldown=5, max_nodes=asked.nodes) if elastic else None
+    longest = seconds + 120
+    return follow(spark, pipeline, strategy, longest, control=control, interval_s=asked.interval)
+
+
+def fluctuating(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
+    """Nodes that follow the rate, beside all nodes all the time."""
+    rates = [rate * asked.scale for rate in LEVELS]
+    text = "steps:" + ",".join(f"{rate:g}x{asked.level_s:g}" for rate in rates)
+    seconds = asked.level_s * len(rates)
+    rows: list[Row] = []
+    for name, elastic in (("static", False), ("penstock", True)):
+        NOTE.print(f"fluctuating: {name}, {text}")
+        trace = counting(spark, asked, Profile.parse(text), seconds, elastic)
+        levels = [
+            statistics.mean(n for at, n in trace.nodes if i <= at / asked.level_s < i + 1)
+            for i in range(len(rates))
+        ]
+        rows.append(
+            {
+                "run": name,
+                "nodes_at_each_level": " ".join(f"{n:.1f}" for n in levels),
+                "node_seconds": trace.node_seconds(),
+                "p50_ms": trace.latency_ms(50),
+                "p95_ms": trace.latency_ms(95),
+                "decisions": len(trace.made),
+                "lost": trace.lost,
+                "duplicated": trace.duplicated,
+                "batches": len(trace.batches),
+                "batch_s": statistics.median(o.batch.duration_ms for _, o in trace.batches) / 1e3,
+                "loop_share": trace.overhead(),
+            }
+        )
+        NOTE.print(rows[-1])
+    for row in rows:
+        row["node_seconds_over_static"] = row["node_seconds"] / rows[0]["node_seconds"]
+        row["p95_over_static"] = row["p95_ms"] / rows[0]["p95_ms"]
+    return rows
+
+
+def level(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
+    """Decisions on a level with noise of a tenth."""
+    seconds = asked.minutes * 60 + WARM_S
+    noise = np.random.default_rng(7).normal(1.0, 0.1, int(seconds / 3) + 1).clip(0.7, 1.3)
+    rate = 2700 * asked.scale
+    text = "steps:" + ",".join(f"{rate * factor:.4g}x3" for factor in noise)
+    NOTE.print(f"level: {rate:g}/s with noise for {seconds:g} s")
+    trace = counting(spark, asked, Profile.parse(text), seconds, True)
+    return [_steadiness(trace, 0)]
+
+
+def square(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
+    """Decisions on a rate that jumps up and down, an edge a minute."""
+    edges = max(2, round(asked.minutes) - 1)
+    low, high = 1800 * asked.scale, 4000 * asked.scale
+    seconds = WARM_S * (edges + 1)
+    NOTE.print(f"square: {low:g}/s and {high:g}/s, {edges} edges")
+    profile = Profile.parse(f"square:{low:g},{high:g}/{2 * WARM_S:g}")
+    return [_steadiness(counting(spark, asked, profile, seconds, True), edges)]
+
+
+def _steadiness(trace: Trace, edges: int) -> Row:
+    late = [event for event in trace.made if event.now_s > WARM_S]
+    return {
+        "seconds": trace.now,
+        "edges": edges,
+        "decisions_after_warm_up": len(late),
+        "decisions_before": len(trace.made) - len(late),
+        "lost": trace.lost,
+        "duplicated": trace.duplicated,
+        "batches": len(trace.batches),
+        "loop_share": trace.overhead(),
+    }
+
+
+# ---- zipf
+
+
+class Backlog:
+    """A source whose rows are all there from the start; `rate_per_s` is only for the first plan."""
+
+    stamp = None
+
+    def __init__(self, inner: Generator, rate_per_s: float) -> None:
+        self.inner, self.rate_per_s = inner, rate_per_s
+        self.schema, self.end = inner.schema, inner.end
+
+    def available(self, elapsed_s: float) -> int:
+        """Give all rows."""
+        return int(self.end or 0)
+
+    def read(self, start: int, stop: int) -> pa.Table:
+        """Make some of them."""
+        return self.inner.read(start, stop)
+
+
+#: Ways to deal keys: options of the application, and whether the loop is on.
+ROUTERS: dict[str, tuple[dict[str, Any], bool]] = {
+    "hash": ({}, False),
+    "two_tier": ({}, True),
+    "partial_key": ({"split": True, "grouping": "partial-key"}, False),
+    "hot_key": ({"split": True, "grouping": "hot-key"}, False),
+    "penstock": ({"split": True}, True),
+}
+
+
+def zipf(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
+    """Sustained rate and imbalance of five ways to deal keys."""
+    rows: list[Row] = []
+    for coefficient in [float(value) for value in asked.zipf.split(",")]:
+        for name in asked.routers.split(","):
+            NOTE.print(f"zipf {coefficient:g}: {name}")
+            rows.append(_dealt(spark, asked, coefficient, name))
+            NOTE.print(rows[-1])
+        known = {row["router"]: row["rows_per_s"] for row in rows if row["zipf"] == coefficient}
+        for row in rows:
+            if row["zipf"] == coefficient and "hash" in known:
+                row["over_hash"] = row["rows_per_s"] / known["hash"]
+    return rows
+
+
+def _dealt(spark: SparkSession, asked: argparse.Namespace, coefficient: float, name: str) -> Row:
+    options, control = ROUTERS[name]
+    size, warm, nodes = asked.rows, asked.warm, asked.nodes
+    app = CommCount(items=1000, cost_us=asked.cost_us, **options)
+    inner = app.source(1e6, zipf=coefficient, seed=3, rows=size * (warm + asked.batches))
+    full = nodes / (VIEWS * asked.cost_us * 1e-6)
+    counter = "count-parts" if app.split else "count"
+    counts = {"behaviors": 2, "count": 2} | {counter: nodes}
+    pipeline = app.pipeline(Backlog(inner, 0.7 * full), {"counts": Discard()}, parallelism=counts)
+    # An instance a node, whatever the load: only the keys are to move.
+    strategy = Penstock(overload=1e6, slack=0.0, gain=1.0, chi=0.05)
+    loop = Settings(
+        every=2, cooldown=2, stable_rounds=1, verify=1, min_nodes=nodes, max_nodes=nodes
+    )
+    trace = follow(
+        spark,
+        pipeline,
+        strategy,
+        600,
+        control=loop if control else None,
+        queue=size,
+        interval_s=0.0,
+    )
+    ends = [at for at, _ in trace.batches]
+    gaps = [b - a for a, b in itertools.pairwise(ends)][warm - 1 :]
+    late = [o.batch for _, o in trace.batches[warm:]]
+    return {
+        "zipf": coefficient,
+        "router": name,
+        "rows_per_s": size / statistics.median(gaps),
+        "batch_s": statistics.median(gaps),
+        "lit": statistics.median(batch.lit.get(counter, 0.0) for batch in late),
+        "decisions": len(trace.made),
+        "nodes": late[-1].nodes_used,
+        "lost": trace.lost,
+        "duplicated": trace.duplicated,
+        "loop_share": trace.overhead(),
+    }
+
+
+# ---- slow-node
+
+
+def in_pieces(batch: pa.RecordBatch, *, cost_us: float) -> pa.RecordBatch:
+    """Wait for every row in turn, so that a process which stands still falls behind."""
+    left = batch.num_rows * cost_us * 1e-6
+    while left > 0:
+        time.sleep(min(left, 0.01))
+        left -= 0.01
+    return batch
+
+
+class Braked:
+    """Stops processes for a part of the time, for a ``with`` block."""
+
+    def __init__(self, pids: Callable[[], Iterable[int]], part: float, period_s: float) -> None:
+        self._pids, self._part, self._period_s = pids, part, period_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._brake, daemon=True)
+
+    def _brake(self) -> None:
+        while not self._over.is_set():
+            pids = list(self._pids())
+            for wanted, part in ((signal.SIGSTOP, self._part), (signal.SIGCONT, 1 - self._part)):
+                for pid in pids:
+                    try:
+                        os.kill(pid, wanted)
+                    except ProcessLookupError:
+                        continue
+                time.sleep(part * self._period_s)
+            if not pids:
+                return
+
+    def __enter__(self) -> Braked:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def slow_node(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
+    """Brake one node, and see how long its instances stay there."""
+    nodes, rows = asked.nodes, 1_000_000
+    cost_us, interval = asked.cost_us, asked.interval
+    # Two thirds of what the nodes can do: the others can take over what the slow one did.
+    rate = 0.55 * nodes / (cost_us * 1e-6)
+    source = Generator(rate, Keys(keys=5000, zipf=0.0), seed=5, rows=rows)
+    work = partial(in_pieces, cost_us=cost_us)
+    pipeline = (
+        Pipeline("waiting")
+        .source("keys", source, parallelism=2, rate_per_s=rate)
+        .keyed(
+            "wait",
+            by="key",
+            reduce={"n": count()},
+            work=work,
+            parallelism=3 * nodes,
+            cpu_us_per_tuple=cost_us,
+        )
+        .sink("out", Discard())
+    )
+    app = str(spark.sparkContext.applicationId)
+    seen: dict[str, float] = {}
+    brakes: list[Braked] = []
+    victim: list[str] = []
+
+    def each(run: engine.Run, trace: Trace) -> None:
+        used = {spot.node for spots in run.plan.placement.values() for spot in spots}
+        if "braked" not in seen and trace.now > asked.before_s:
+            victim.append(sorted(used)[-1])
+            pid = executor_pid(app, victim[0].removeprefix("executor-"))
+            brakes.append(Braked(lambda: processes_below(pid), 0.8, 0.25))
+            brakes[0].__enter__()
+            seen["braked"] = trace.now
+            seen["braked_batch"] = len(trace.batches)
+            NOTE.print(f"  {trace.now:5.0f} s {victim[0]} is slow from here on")
+        elif "braked" in seen and "left" not in seen and victim[0] not in used:
+            seen["left"] = trace.now
+            seen["left_batch"] = len(trace.batches)
+            NOTE.print(f"  {trace.now:5.0f} s nothing is left on {victim[0]}")
+
+    strategy = Penstock(most=0.8)
+    control = Settings(every=3, cooldown=5, min_nodes=2, max_nodes=nodes)
+    try:
+        trace = follow(
+            spark,
+            pipeline,
+            strategy,
+            asked.before_s + asked.after_s,
+            each,
+            control=control,
+            interval_s=interval,
+            queue=int(rate * 2 * interval),
+        )
+    finally:
+        for brake in brakes:
+            brake.__exit__()
+    braked, left = seen["braked"], seen.get("left", trace.now)
+    before = trace.rate(braked / 2, braked)
+    after = trace.rate(left + (trace.now - left) / 3, trace.now)
+    return [
+        {
+            "slow_after_s": braked,
+            "left_after_s": left - braked if "left" in seen else None,
+            "left_after_batches": seen.get("left_batch", 0) - seen["braked_batch"],
+            "rows_per_s_before": before,
+            "during": trace.rate(braked, left),
+            "after": after,
+            "after_over_before": after / before,
+            "decisions": len(trace.made),
+            "lost": trace.lost,
+            "duplicated": trace.duplicated,
+            "loop_share": trace.overhead(),
+        }
+    ]
+
+
+# ---- pause
+
+
+def pause(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
+    """Move all state at once, three times, and look for the longest time without a commit."""
+    size, batches, moves = 60_000, 24, (12, 16, 20)
+    app = CommCount(items=400_000)
+    inner = app.source(1e6, zipf=0.2, seed=3, rows=size * batches)
+    pipeline = app.pipeline(Backlog(inner, 1000.0), {"counts": Discard()}, parallelism=asked.nodes)
+    took: list[Carried] = []
+
+    def each(run: engine.Run, trace: Trace) -> None:
+        if len(trace.batches) in moves:
+            plan = run.plan
+            nodes = (plan.node_of + 1) % len(plan.nodes)
+            took.append(run.change(replace(plan, node_of=nodes, active=())))
+            moved = took[-1]
+            NOTE.print(
+                f"  {trace.now:5.0f} s {moved.moved} instances, {moved.state_bytes / 1e6:.1f} MB "
+                f"in {moved.seconds:.2f} s"
+            )
+
+    trace = follow(spark, pipeline, "even", 600, each, control=None, queue=size, interval_s=0.0)
+    ends = [at for at, _ in trace.batches]
+    gaps = [b - a for a, b in itertools.pairwise(ends)]
+    around = max(gaps[number - 1] for number in moves)
+    longest = max(o.batch.duration_ms for _, o in trace.batches[4:]) / 1000.0
+    transfer = max(moved.seconds for moved in took)
+    return [
+        {
+            "moves": len(took),
+            "state_mb": max(moved.state_bytes for moved in took) / 1e6,
+            "longest_without_output_s": around,
+            "longest_batch_s": longest,
+            "longest_transfer_s": transfer,
+            "bound_s": longest + transfer,
+            "within": around <= longest + transfer,
+            "lost": trace.lost,
+            "duplicated": trace.duplicated,
+        }
+    ]
+
+
+KINDS: dict[str, Callable[[SparkSession, argparse.Namespace], list[Row]]] = {
+    "fluctuating": fluctuating,
+    "zipf": zipf,
+    "slow-node": slow_node,
+    "pause": pause,
+    "level": level,
+    "square": square,
+}
+
+
+def main() -> None:
+    """Run what is asked for, each kind on a cluster of its own."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("kinds", nargs="*", default=list(KINDS), metavar="KIND", help=", ".join(KINDS))
+    add("--nodes", type=int, default=6)
+    add("--memory-mb", type=int, default=700, help="of each node")
+    add("--scale", type=float, default=0.1, help="of the rates of the streams")
+    add("--interval", type=float, default=2.0, help="seconds from one batch to the next")
+    add("--level-s", type=float, default=60.0, help="seconds of a level, for fluctuating")
+    add("--minutes", type=float, default=10.0, help="for level and square")
+    add("--zipf", default="0.2,0.4,0.6,0.8,1.0,1.2", help="coefficients")
+    add("--routers", default=",".join(ROUTERS), help="for zipf")
+    add("--rows", type=int, default=4000, help="of a batch, for zipf")
+    add("--cost-us", type=float, default=3000.0, help="of a row, for zipf and slow-node")
+    add("--warm", type=int, default=9, help="batches before it counts, for zipf")
+    add("--batches", type=int, default=8, help="that count, for zipf")
+    add("--before-s", type=float, default=90.0, help="until the node is slow, for slow-node")
+    add("--after-s", type=float, default=150.0, help="from then on, for slow-node")
+    add("--json", action="store_true")
+    asked = parser.parse_args()
+    unknown = set(asked.kinds) - set(KINDS)
+    if unknown:
+        parser.error(f"unknown {sorted(unknown)}; there are {', '.join(KINDS)}")
+    results: dict[str, list[Row]] = {}
+    for kind in asked.kinds:
+        with engine.cluster(engine.embedded(asked.nodes, 1, asked.memory_mb)) as spark:
+            results[kind] = KINDS[kind](spark, asked)
+        if not asked.json:
+            _show(kind, results[kind])
+    if asked.json:
+        json.dump(results, sys.stdout, indent=1)
+
+
+def _show(title: str, rows: list[Row]) -> None:
+    table = Table(title=title, title_justify="left")
+    for column in rows[0]:
+        table.add_column(column.replace("_", " "), justify="right")
+    for row in rows:
+        table.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""A run on Spark as the control loop sees it: the contract, and nodes that come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.runtimes.checked import checked
+
+from penstock.testing import RUNTIME_CHECKS
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    """All of them, on one cluster."""
+    return checked("contract", "recommend_only", "elastic")
+
+
+@pytest.mark.parametrize("name", RUNTIME_CHECKS)
+def test_spark_keeps_the_contract(results: dict[str, Any], name: str) -> None:
+    assert results["contract"]["broken"][name] == ""
+
+
+def test_recommending_changes_nothing(results: dict[str, Any]) -> None:
+    found = results["recommend_only"]
+    assert {status for status, _ in found["decisions"]} == {"recommended"}
+    assert found["nodes"] == [3]
+    assert not found["changed"]
+    assert (found["equal"], found["lost"], found["duplicated"]) == (True, 0, 0)
+
+
+def test_nodes_follow_the_rate(results: dict[str, Any]) -> None:
+    found = results["elastic"]
+    fewest = min(found["nodes"])
+    assert fewest < 3
+    assert max(found["nodes"][found["nodes"].index(fewest) :]) > fewest
+    assert (found["equal"], found["lost"], found["duplicated"]) == (True, 0, 0)
+
+
+def test_executors_that_are_released_are_no_errors(results: dict[str, Any]) -> None:
+    lines = [line for line in results["stderr"].splitlines() if " ERROR " in line]
+    assert lines == []
