@@ -28,6 +28,8 @@ PAGES = sorted(
     ]
 )
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: Commands that are too slow to be run for every example, most of them because they start Spark.
+SLOW = ("calibrate", "chaos", "compare", "reproduce", "run", "state-bench")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -81,16 +83,12 @@ def test_commands_give_what_they_show(page: Path, code: str) -> None:
         command, _, wanted = block.partition("\n")
         words = shlex.split(command)
         assert words[0] == "penstock", command
-        if words[1] in ("run", "chaos"):
-            # A minute of Spark each: that the command is understood must do here.
+        if words[1] in SLOW or "--costs" in words:
+            # Minutes of Spark or of simulation each: that the command is understood must do here.
             slow = get_command(app).commands[words[1]]  # type: ignore[attr-defined]
             store = slow.make_context(words[1], words[2:]).params.get("store")
             if store is not None:
                 leave_a_run_in(store)
-            continue
-        if words[1] == "reproduce":
-            # Minutes of simulation each.
-            get_command(app).commands["reproduce"].make_context("reproduce", words[2:])  # type: ignore[attr-defined]
             continue
         result = CliRunner().invoke(app, words[1:])
         assert result.exit_code == 0, result.output
