@@ -200,7 +200,7 @@ def test_fewer_backups_lose_what_came_after_the_last(tmp_path: Path) -> None:
     assert instance.version - 3 < instance.backed <= instance.version
     backed = instance.backed
     setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
-    setup.driver.adopt(setup.plan(1, 3))
+    assert setup.driver.adopt(setup.plan(1, 3)).behind > 0
     assert setup.driver.held["sum"].instances[0].version == backed
     setup.batch()
 
@@ -338,6 +338,25 @@ def test_state_that_is_gone_from_a_node_comes_back_from_the_checkpoint(tmp_path:
         without_copies(setup, vertex)
         setup.batch()
     assert setup.result() == SUMS
+
+
+def test_a_copy_that_is_gone_is_moved_from_the_checkpoint(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "both")
+    setup.batch()
+    without_copies(setup, "sum")
+    setup.driver.adopt(setup.plan(1, 3))
+    assert setup.result() == SUMS
+
+
+def test_state_never_goes_back_when_every_batch_should_be_kept(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers")
+    setup.batch()
+    home = setup.driver.plan.placement["sum"][0].node
+    setup.driver.ledger.retiring |= {node for node in setup.backend.nodes if node != home}
+    setup.batch()
+    setup.backend.lose(home)
+    with pytest.raises(StateLost, match="peers have version 0 at the most"):
+        setup.driver.adopt(setup.plan(1, 3))
 
 
 def test_old_fragments_and_copies_go(tmp_path: Path) -> None:

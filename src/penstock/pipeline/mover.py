@@ -67,11 +67,15 @@ class Mover:
             return Carried()
         copies = [w for w in wanted if w[2].place in alive]
         rebuilt = [w for w in wanted if w[2].place not in alive]
-        size = self._send(copies, {}) + self._rebuild(rebuilt, alive)
+        # What is not there, or cannot be put together, the task finds in the checkpoint.
+        size = self._send(copies, {}, {} if self.ledger.keeping.in_checkpoint else None)
+        before = [instance.version for _, _, instance, _ in rebuilt]
+        size += self._rebuild(rebuilt, alive)
+        after = [instance.version for _, _, instance, _ in rebuilt]
         for _, _, instance, target in wanted:
-            # What could not be put together is in the checkpoint, where the task finds it.
             instance.place = target
-        return Carried(state_bytes=size, moved=len(copies), rebuilt=len(rebuilt))
+        behind = sum(new < old for old, new in zip(before, after, strict=True))
+        return Carried(state_bytes=size, moved=len(copies), rebuilt=len(rebuilt), behind=behind)
 
     def _rebuild(self, wanted: list[Moved], alive: frozenset[str]) -> int:
         """Put state together from fragments, first from as few as needed, then from all."""
@@ -79,7 +83,11 @@ class Mover:
         why: dict[tuple[str, int], str] = {}
         for everything in (False, True):
             pieces: dict[tuple[str, int], tuple[Pull, ...]] = {}
-            for name, index, _, target in left:
+            for name, index, instance, target in left:
+                if instance.backed < instance.version and self.ledger.keeping.every == 1:
+                    # Changes were made when there were no peers: going back would lose them.
+                    why[name, index] = f"peers have version {instance.backed} at the most"
+                    continue
                 try:
                     plan = plan_recovery(self.ledger.blocks(name, index), alive, target)
                 except Unrecoverable as error:

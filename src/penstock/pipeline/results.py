@@ -76,6 +76,8 @@ class Carried:
         State that was carried.
     moved, rebuilt, dealt : int
         Instances whose state was copied, was put together from fragments, or changed its keys.
+    behind : int
+        Those of them that went back to an older version: backups are not made with every batch.
     """
 
     seconds: float = 0.0
@@ -83,6 +85,7 @@ class Carried:
     moved: int = 0
     rebuilt: int = 0
     dealt: int = 0
+    behind: int = 0
 
 
 def stats_of(values: dict[str, Any]) -> InstanceStats:

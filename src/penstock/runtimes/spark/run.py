@@ -262,6 +262,8 @@ class Run:
                 f" ({took.moved} instances copied, {took.rebuilt} rebuilt from fragments, "
                 f"{took.dealt} dealt anew, {took.state_bytes / 1e6:.1f} MB in {took.seconds:.2f} s)"
             )
+        if took.behind:
+            self.note("loss", f"{took.behind} instances went back to their last backup")
         self._put_plan(why)
 
     def change(self, plan: Plan) -> Carried:

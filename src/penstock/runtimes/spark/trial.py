@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -138,17 +139,20 @@ def driver_killed(spark: SparkSession, app: str, nodes: int, state: str = "both"
     """Let another process run an application and kill itself; go on here from its checkpoint."""
     with tempfile.TemporaryDirectory(prefix="penstock-trial-") as made:
         folder, started = Path(made), time.monotonic()
-        died = subprocess.run(
-            [sys.executable, "-m", __name__, app, str(folder), str(nodes), state],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        if died.returncode != -9:
+        told = folder / "told"
+        # Not through pipes: what the driver leaves behind would hold them for a while.
+        with told.open("w", encoding="utf-8") as out:
+            died = subprocess.run(
+                [sys.executable, "-m", __name__, app, str(folder), str(nodes), state],
+                stdout=out,
+                stderr=out,
+                timeout=LIMIT_S,
+                check=False,
+            )
+        if died.returncode != -signal.SIGKILL:
             raise PenstockError(
                 f"the driver that was to be killed ended with {died.returncode}: "
-                f"{died.stderr[-2000:]}"
+                f"{told.read_text(encoding='utf-8')[-2000:]}"
             )
         committed = len(list((folder / "checkpoint" / "journal" / "commits").iterdir()))
         after = trial(spark, Schedule("kill-driver", app, state=state), folder=folder)
