@@ -316,7 +316,7 @@ def _dealt(spark: SparkSession, asked: argparse.Namespace, coefficient: float, n
     counts = {"behaviors": 2, "count": 2} | {counter: nodes}
     pipeline = app.pipeline(Backlog(inner, 0.7 * full), {"counts": Discard()}, parallelism=counts)
     # An instance a node, whatever the load: only the keys are to move.
-    strategy = Penstock(overload=1e6, slack=0.0, gain=1.0, chi=0.05)
+    strategy = Penstock(overload=10.0, slack=0.0, gain=1.0, chi=0.05)
     loop = Settings(
         every=2, cooldown=2, stable_rounds=1, verify=1, min_nodes=nodes, max_nodes=nodes
     )
