@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java run plan test lint types unit docs reference bench bench-routers bench-engine bench-loop soak clean
+.PHONY: help setup java run plan test lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults bench-loop clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ bench: setup  ## Compare the strategies: cuts, optima, planning times, stability
 bench-routers: setup  ## Time the routers on a million keys
 	$(BIN)/python benchmarks/routers.py
 
+bench-simulator: setup  ## Measure the simulator on 10,000 instances and on the largest real graph
+	$(BIN)/python benchmarks/simulator.py
+
 bench-engine: setup java  ## Compare the engine with plain Structured Streaming; takes a while
 	$(BIN)/python benchmarks/engine.py
 
@@ -79,6 +82,10 @@ bench-loop: setup java  ## Measure the control loop on an embedded cluster; take
 
 soak: setup java  ## Half an hour at a steady rate: is memory flat, does nothing pile up on disk?
 	$(BIN)/python benchmarks/soak.py
+
+faults: setup java  ## Every fault for every application, then random schedules; takes a while
+	$(BIN)/penstock chaos --matrix
+	$(BIN)/penstock chaos
 
 clean:  ## Remove everything that was made, .venv included
 	rm -rf $(VENV) build dist site docs/generated penstock-report.html .coverage coverage.xml \

@@ -81,12 +81,16 @@ def test_commands_give_what_they_show(page: Path, code: str) -> None:
         command, _, wanted = block.partition("\n")
         words = shlex.split(command)
         assert words[0] == "penstock", command
-        if words[1] == "run":
+        if words[1] in ("run", "chaos"):
             # A minute of Spark each: that the command is understood must do here.
-            run = get_command(app).commands["run"]  # type: ignore[attr-defined]
-            store = run.make_context("run", words[2:]).params["store"]
+            slow = get_command(app).commands[words[1]]  # type: ignore[attr-defined]
+            store = slow.make_context(words[1], words[2:]).params.get("store")
             if store is not None:
                 leave_a_run_in(store)
+            continue
+        if words[1] == "reproduce":
+            # Minutes of simulation each.
+            get_command(app).commands["reproduce"].make_context("reproduce", words[2:])  # type: ignore[attr-defined]
             continue
         result = CliRunner().invoke(app, words[1:])
         assert result.exit_code == 0, result.output

@@ -103,6 +103,17 @@ def test_a_killed_driver_goes_on_where_it_was(
     assert sorted(sink.batches) == [0, 1, 2, 3, 4]
 
 
+def test_a_checkpoint_of_other_hashes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout.of(counting(Memory()))
+    plan = plan_for(layout)
+    run_to_end(Driver(layout, backend_in(tmp_path), tmp_path, plan), [50])
+    monkeypatch.setattr("penstock.pipeline.driver.HASHING", 99)
+    with pytest.raises(InvalidValue, match="hashes keys as this one does"):
+        Driver(layout, backend_in(tmp_path), tmp_path, plan)
+
+
 def test_a_crash_between_sink_and_journal_repeats_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.model import Cluster, Plan
+from penstock.model import Cluster, InvalidValue, Plan
 from penstock.model.arrays import frozen_ints
 from penstock.pipeline import Memory, Pipeline, Rows, count, total
 from penstock.pipeline.driver import Driver
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.local import LocalBackend
+from penstock.state.files import Files
 from penstock.state.home import Keeping, forget_all
 from penstock.state.runs import StateLost
 from penstock.strategies import Request, strategies
@@ -157,6 +158,33 @@ def test_a_new_driver_goes_on_from_the_checkpoint(tmp_path: Path, mode: str) -> 
     assert setup.result() == SUMS
 
 
+@pytest.mark.parametrize("mode", ["checkpoint", "both"])
+def test_a_checkpoint_may_be_an_address(tmp_path: Path, mode: str) -> None:
+    setup = Setup(tmp_path, "checkpoint")
+    far = f"file://{tmp_path}/far"
+    setup.keeping = Keeping(mode, shared=f"{far}/state")
+    setup.driver = Driver(setup.layout, setup.backend, far, setup.plan(0, 3), keeping=setup.keeping)
+    for turn, instances in enumerate((3, 5, 5)):
+        setup.driver.adopt(setup.plan(turn, instances))
+        for _ in range(4):
+            setup.batch(10)
+    assert list((tmp_path / "far").rglob("journal/commits/*.json"))
+    runs = list((tmp_path / "far" / "state" / "sum").rglob("*-*"))
+    assert 5 <= len(runs) <= 5 * 20, "old runs go"
+    for node in list(setup.backend.nodes):
+        setup.backend.lose(node)
+    again = LocalBackend(tmp_path / "later", Cluster.of(3).names)
+    setup.backend = again
+    setup.driver = Driver(setup.layout, again, far, setup.plan(0, 2), keeping=setup.keeping)
+    assert setup.driver.position() == {"rows": 120}
+    assert setup.result() == SUMS
+
+
+def test_an_address_that_nothing_opens_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="a file system that Arrow can open"):
+        Files("nosuch://place/folder")
+
+
 def test_state_kept_by_peers_alone_does_not_outlive_its_driver(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "peers")
     setup.batch()
@@ -193,13 +221,22 @@ def crash_in_next_batch(setup: Setup) -> None:
         setup.batch()
 
 
+def scaled(setup: Setup) -> None:
+    setup.driver.adopt(setup.plan(1, 5))
+    setup.driver.adopt(setup.plan(1, 2))
+
+
+def retired(setup: Setup) -> None:
+    setup.driver.retire([setup.backend.nodes[-1]])
+
+
 @pytest.mark.parametrize("mode", ["checkpoint", "both"])
-def test_a_driver_may_die_right_after_a_change_of_parallelism(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize("change", [scaled, retired])
+def test_a_driver_may_die_right_after_a_change(tmp_path: Path, mode: str, change: Any) -> None:
     setup = Setup(tmp_path, mode)
     setup.batch()
     setup.batch()
-    setup.driver.adopt(setup.plan(1, 5))
-    setup.driver.adopt(setup.plan(1, 2))
+    change(setup)
     crash_in_next_batch(setup)
     forget_all()
     setup.backend = LocalBackend(tmp_path / "later", Cluster.of(3).names)
@@ -238,6 +275,35 @@ def test_what_was_rebuilt_from_damaged_fragments_is_coded_anew(tmp_path: Path) -
     kept = {p.name for p in (tmp_path / "nodes").rglob("fragments/sum/0/*")}
     assert {f"{b.first}-{b.last}.0" for b in setup.driver.catalog.find("sums", "sum", 0)} <= kept
     assert setup.result() == SUMS
+
+
+@pytest.mark.parametrize(
+    ("mode", "every", "said"),
+    [
+        ("peers", 1, "survives any 3 nodes"),
+        ("peers", 3, "survives any 3 nodes; changes of up to 2 batches may be lost with a node"),
+        ("checkpoint", 1, "all of it is in the checkpoint at "),
+        ("both", 1, "survives any 3 nodes; all of it is in the checkpoint at "),
+    ],
+)
+def test_the_promise_says_what_is_survived(
+    tmp_path: Path, mode: str, every: int, said: str
+) -> None:
+    setup = Setup(tmp_path, mode, check=2, every=every)
+    assert setup.driver.promise() == ""
+    for _ in range(every):
+        setup.batch()
+    assert setup.driver.promise().startswith(said)
+
+
+def test_the_promise_follows_losses(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", check=2)
+    setup.batch()
+    for node in setup.backend.nodes[2:]:
+        setup.backend.lose(node)
+    setup.driver.adopt(setup.plan(0, 3))
+    setup.batch()
+    assert "survives any 1 node; 3 were asked for: 2 more nodes" in setup.driver.promise()
 
 
 def without_copies(setup: Setup, vertex: str) -> None:
@@ -320,4 +386,15 @@ def test_any_schedule_of_moves_and_losses(
             forget_all()
         elif kind == "batch":
             setup.batch(number)
+    assert setup.result() == SUMS
+
+
+def test_batches_without_a_backup_have_no_keepers(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", every=3)
+    layers = []
+    for _ in range(9):
+        layers.append(bool(setup.driver.wave({}, setup.driver.number + 1).keepers))
+        setup.batch()
+    assert layers.count(True) < len(layers) - 3
+    assert any(layers[3:])
     assert setup.result() == SUMS

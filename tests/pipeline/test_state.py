@@ -153,3 +153,50 @@ def test_removal_is_what_a_dict_does(steps: list[tuple[str, set[int]]]) -> None:
         assert {r["k"]: r["v"] for r in ([] if found is None else found.to_pylist())} == expected
         batches = list(state.batches())
         assert sum(batch.num_rows for batch in batches) == len(expected)
+
+
+@given(st.lists(st.tuples(st.sampled_from("pr"), st.sets(st.integers(0, 40))), max_size=12))
+def test_rows_are_picked_without_putting_all_together(steps: list[tuple[str, set[int]]]) -> None:
+    state = KeyedTable(("k",))
+    expected: dict[int, int] = {}
+    for turn, (kind, keys) in enumerate(steps):
+        changed = table([(k, turn) for k in keys])
+        state = state.put(changed) if kind == "p" else state.remove(changed)
+        for key in keys:
+            expected.pop(key, None)
+        if kind == "p":
+            expected.update(dict.fromkeys(keys, turn))
+        if turn == 5:
+            state = state.compact()
+        found = state.where(lambda rows: np.asarray(rows.column("v")) <= 4)
+        picked = [] if found is None else found.to_pylist()
+        assert {r["k"]: r["v"] for r in picked} == {k: v for k, v in expected.items() if v <= 4}
+        assert len(picked) == len({r["k"] for r in picked})
+
+
+def test_a_batch_costs_by_what_it_touches_however_much_changed_before() -> None:
+    state = KeyedTable(("k",)).put(pa.table({"k": np.arange(200_000), "v": np.zeros(200_000)}))
+    state = state.compact()
+    merged = []
+    for start in range(0, 40_000, 500):
+        before = {id(run) for run in state.recent}
+        state = state.put(pa.table({"k": np.arange(start, start + 500), "v": np.ones(500)}))
+        merged.append(sum(run.size for run in state.recent if id(run) not in before))
+    assert len(state.recent) < 10
+    assert np.mean(merged) < 500 * 10, "every row is merged a few times, not with every batch"
+    assert state.size == 200_000
+
+
+def test_hashes_are_mapped_from_a_file_that_is_removed_with_its_run(tmp_path: Path) -> None:
+    home = Home(Keeping("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
+    forget_all()
+    state, changed = KeyedTable(("k",)), pa.table({"k": np.arange(50_000), "v": np.arange(50_000)})
+    for version in range(3):
+        state = home.save("op", 0, version - 1, version, changed, state.put(changed)).state
+    runs = {path.stem for path in tmp_path.rglob("run-*.arrow")}
+    assert {path.stem for path in tmp_path.rglob("run-*.hashes")} == runs
+    assert not state.base.hashes.flags.writeable, "mapped, and only to be read"
+    for path in tmp_path.rglob("run-*.hashes"):
+        path.write_bytes(b"of another length")
+    forget_all()
+    assert content(home.load("op", 0, ("k",), 2)) == content(state)

@@ -145,6 +145,8 @@ class Board:
         console.print(
             Panel(table, title=f"{summary['topology']} under {summary['strategy']}", expand=False)
         )
+        if summary["state"]:
+            console.print(summary["state"], highlight=False)
         console.print(f"report: {report}")
 
     def view(self) -> RenderableType:

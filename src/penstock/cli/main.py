@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli import apps, explain, metrics, plan, run, strategies
+from penstock.cli import (
+    apps,
+    calibrate,
+    chaos,
+    compare,
+    explain,
+    metrics,
+    plan,
+    reproduce,
+    run,
+    simulate,
+    state_bench,
+    strategies,
+)
 
 app = typer.Typer(
     name="penstock",
@@ -20,8 +33,14 @@ app = typer.Typer(
 )
 app.command("plan", help=plan.HELP)(plan.plan)
 app.command("run", help=run.HELP)(run.run)
+app.command("simulate", help=simulate.HELP)(simulate.simulate_command)
+app.command("compare", help=compare.HELP)(compare.compare_command)
+app.command("calibrate", help=calibrate.HELP)(calibrate.calibrate)
+app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
+app.command("chaos", help=chaos.HELP)(chaos.chaos)
 app.command("metrics", help=metrics.HELP)(metrics.metrics)
 app.command("explain", help=explain.HELP)(explain.explain)
+app.command("state-bench", help=state_bench.HELP)(state_bench.state_bench)
 app.command("apps", help=apps.HELP)(apps.apps)
 app.command("strategies", help=strategies.HELP)(strategies.strategies)
 

@@ -1,4 +1,4 @@
-"""A sign of life on stderr when planning takes long."""
+"""A sign of life on stderr when planning, or simulating, takes long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Progress:
     Nothing is shown when stderr is not a terminal.
     """
 
-    def __init__(self, count: int, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, count: int, patience_s: float = PATIENCE_S, doing: str = "planning") -> None:
         console = Console(stderr=True)
         self._bar = Bar(
             SpinnerColumn(),
@@ -29,7 +29,8 @@ class Progress:
             console=console,
             transient=True,
         )
-        self._task = self._bar.add_task("planning", total=count)
+        self._doing = doing
+        self._task = self._bar.add_task(doing, total=count)
         self._begun = False
         self._timer = threading.Timer(patience_s, self._bar.start)
         self._timer.daemon = True
@@ -55,5 +56,9 @@ class Progress:
 
     def now(self, name: str) -> None:
         """Say which strategy plans now; those before it are done."""
-        self._bar.update(self._task, description=f"planning: {name}", advance=int(self._begun))
+        self._bar.update(self._task, description=f"{self._doing}: {name}", advance=int(self._begun))
         self._begun = True
+
+    def detail(self, text: str) -> None:
+        """Say how far the strategy at work has come."""
+        self._bar.update(self._task, description=f"{self._doing}: {text}")

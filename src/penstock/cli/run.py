@@ -14,21 +14,26 @@ from penstock.cli.java import require_java
 from penstock.cli.live import Board
 from penstock.control.settings import Settings
 from penstock.model import InvalidValue, PenstockError
+from penstock.pipeline.faults import KINDS, Fault
 from penstock.pipeline.profile import Profile
 from penstock.pipeline.sinks import Discard
 from penstock.pipeline.steps import Sink
 from penstock.report.page import write_report
 from penstock.report.summary import summarise
+from penstock.state.home import Keeping
 from penstock.strategies import strategies
 
 #: Nodes of the embedded cluster.
 DEFAULT_NODES = 4
 
-HELP = """Run an application on Spark under a strategy, and report what was measured.
+HELP = f"""Run an application on Spark under a strategy, and report what was measured.
 
 Without --master an embedded cluster is started: one process for each node. The profile of --rate
 says how many tuples a second come: 2000, steps:1800x20,3000x20, sine:1000..5000/60,
 square:1000,4000/30 or file:PATH.
+
+Faults are scripted as KIND@batch=N, with options as in scale@batch=5:to=7. They are real: processes
+of this machine are killed, files are changed. The kinds are {", ".join(KINDS)}.
 
 Exit codes: 0 fine, 1 rows lost or duplicated, 2 bad input or a failed run, 130 interrupted.
 
@@ -37,6 +42,7 @@ Examples:
   penstock run wordcount
   penstock run commcount --rate square:2000,8000/20 --zipf 1.2 --seconds 60
   penstock run wordcount --strategy even --nodes 3 --json
+  penstock run wordcount --check 2 --fault kill-executor@batch=7:count=2
 """
 
 
@@ -71,9 +77,11 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds, equal input.")] = 0,
     checkpoint: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--checkpoint", metavar="DIR", help="Keep journal and state here, and go on from it."
+            "--checkpoint",
+            metavar="PLACE",
+            help="Keep journal and state in this folder or address, and go on from it.",
         ),
     ] = None,
     store: Annotated[
@@ -102,6 +110,44 @@ def run(
         bool,
         typer.Option("--adapt/--no-adapt", help="Plan again while it runs, or not."),
     ] = True,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            metavar="MODE",
+            help="Who keeps state safe: peers, checkpoint or both. By default peers, and the "
+            "checkpoint, too, if one is given.",
+        ),
+    ] = None,
+    raw: Annotated[
+        int,
+        typer.Option(
+            "--raw", metavar="N", help="Fragments that a piece of state is cut into for peers."
+        ),
+    ] = 7,
+    check: Annotated[
+        int,
+        typer.Option(
+            "--check", metavar="N", help="More fragments, so that any N of all may be missing."
+        ),
+    ] = 1,
+    backup_every: Annotated[
+        int,
+        typer.Option(
+            "--backup-every",
+            metavar="N",
+            help="Batches from one backup by peers to the next; above 1, what changed since is "
+            "lost with a node.",
+        ),
+    ] = 1,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="FAULT",
+            help="Let something go wrong, such as kill-executor@batch=7; may be given again.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object at the end.")
     ] = False,
@@ -116,6 +162,13 @@ def run(
         if not seconds > 0:
             raise InvalidValue("seconds", "a run", "more than 0", seconds)
         settings = Settings(min_nodes=min_nodes, max_nodes=max_nodes, recommend_only=recommend_only)
+        faults = [Fault.parse(text) for text in fault or ()]
+        if checkpoint is None and any(one.kind == "kill-driver" for one in faults):
+            raise InvalidValue(
+                "fault", "a run without --checkpoint", "other than kill-driver", "kill-driver"
+            )
+        # What is wrong with these is said before Spark is started.
+        Keeping(state or "peers", raw=raw, check=check, every=backup_every)
         profile = Profile.parse(rate)
         rows = profile.position(seconds)
         source = chosen.source(profile, zipf=zipf, seed=seed, rows=rows)
@@ -145,6 +198,11 @@ def run(
                     checkpoint=checkpoint,
                     store=store,
                     seed=seed,
+                    state=state,
+                    raw=raw,
+                    check=check,
+                    backup_every=backup_every,
+                    faults=faults,
                 ) as running:
                     board.plan(running.plan)
                     try:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from penstock.model import Plan
 from penstock.planning import Outcome
+from penstock.report.comparison import FIGURES, Entry
 from penstock.strategies import Request
 
 #: Nodes, limits and reasons that are printed before the rest is only counted.
@@ -170,3 +171,28 @@ def _show_list(out: Console, title: str, lines: Sequence[str]) -> None:
 def _show_rest(out: Console, what: str, count: int) -> None:
     if count > MOST_ROWS:
         out.print(f"  {what}: ... and {count - MOST_ROWS} more (--json prints all)")
+
+
+def show_entries(entries: Sequence[Entry]) -> None:
+    """Print a comparison: figures down, strategies across, the best of each in bold."""
+    out = console()
+    done = [entry for entry in entries if entry.series or not entry.failure]
+    if done:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("")
+        for entry in done:
+            table.add_column(entry.strategy, justify="right", no_wrap=True)
+        for figure in FIGURES:
+            best = figure.best(done)
+            cells = [
+                Text(
+                    figure.show(figure.value(entry)),
+                    style="bold" if entry.strategy in best else "",
+                )
+                for entry in done
+            ]
+            table.add_row(figure.label, *cells)
+        out.print(table)
+    for entry in entries:
+        if entry.failure:
+            out.print(f"{entry.strategy} failed: {entry.failure}", soft_wrap=True)

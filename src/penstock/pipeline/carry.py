@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model import RoutingTable
-from penstock.model.arrays import IntArray
+from penstock.model.arrays import BoolArray, IntArray
 from penstock.pipeline.execute import fragments, keep
 from penstock.pipeline.frames import (
     DATA,
@@ -186,6 +186,10 @@ class Party:
             return np.full(rows.num_rows, self.instance, dtype=np.int64)
         return homes(key_hashes(rows, self.route), self.table)
 
+    def leave(self, rows: pa.Table) -> BoolArray:
+        """Which rows belong to another instance from now on."""
+        return np.asarray(self.homes(rows) != self.instance)
+
 
 @dataclass(frozen=True, eq=False)
 class Deal:
@@ -204,14 +208,15 @@ class Deal:
         party = self.parties[partition]
         home = Home(self.wave.keeping, place, self.wave.token)
         try:
-            rows = home.load(party.vertex, party.instance, party.by, party.base).rows()
+            state = home.load(party.vertex, party.instance, party.by, party.base)
         except StateLost as error:
             yield 0, Frame(ERROR, DRIVER, 0, 1, 0, encode_json(str(error))).pack()
             return
+        rows = state.where(party.leave)
         if rows is None:
             return
         owner = party.homes(rows)
-        for target in np.unique(owner[owner != party.instance]).tolist():
+        for target in np.unique(owner).tolist():
             to = self.to[party.vertex, target]
             part = rows.filter(pa.array(owner == target))
             yield to, Frame(DATA, 1, to, 0, party.instance, encode(part)).pack()
@@ -239,11 +244,9 @@ class Settle:
         home = Home(wave.keeping, place, wave.token)
         state = home.load(party.vertex, party.instance, party.by, party.base)
         parts = []
-        rows = state.rows() if party.table is not None else None
+        rows = state.where(party.leave) if party.table is not None else None
         if rows is not None:
-            left = party.homes(rows) != party.instance
-            if left.any():
-                parts.append(removal(rows.filter(pa.array(left)), party.by))
+            parts.append(removal(rows, party.by))
         parts += came
         changed = changes(parts)
         answer: dict[str, Any] = {"vertex": party.vertex, "instance": party.instance, "bytes": 0}

@@ -25,6 +25,7 @@ from penstock.state.home import Keeping
 from penstock.state.recovery import Pull, Unrecoverable, plan_recovery
 from penstock.state.runs import Span, StateLost
 from penstock.state.spread import Spread, Tolerance, spread, tolerance, worst
+from penstock.strategies.route.keys import HASHING
 
 Ranges = Mapping[str, tuple[tuple[int, int], ...]]
 
@@ -132,8 +133,8 @@ class Driver:
     ----------
     layout : Layout
     backend : Backend
-    root : Path
-        Folder of the journal.
+    root : Path or str
+        Folder, or address, of the journal.
     plan : Plan
         The plan of the next batch; `adopt` changes it.
     on_error : str
@@ -144,7 +145,7 @@ class Driver:
 
     layout: Layout
     backend: Backend
-    root: Path
+    root: Path | str
     plan: Plan
     on_error: str = "stop"
     keeping: Keeping | None = None
@@ -155,13 +156,20 @@ class Driver:
             raise InvalidValue("on_error", "a run", "one of " + ", ".join(ON_ERROR), self.on_error)
         keeping = self.keeping or Keeping()
         if keeping.in_checkpoint and not keeping.shared:
-            keeping = replace(keeping, shared=str(self.root / "state"))
+            keeping = replace(keeping, shared=f"{self.root}/state")
         self._keeping = keeping
-        self.journal = Journal(self.root / "journal")
+        self.journal = Journal(f"{self.root}/journal")
         self.token = uuid.uuid4().hex
         self.number = self.journal.last_number()
         done = self.journal.committed(self.journal.last_commit()) or {}
         self.batch = int(done.get("batch", -1))
+        if done and done.get("hashing") != HASHING:
+            raise InvalidValue(
+                "checkpoint",
+                "a run",
+                f"of a release that hashes keys as this one does ({HASHING})",
+                done.get("hashing", 1),
+            )
         self.watermarks: dict[str, int | None] = dict(done.get("watermarks", {}))
         self.passed: dict[str, int | None] = dict(done.get("passed", {}))
         self.catalog = Catalog()
@@ -216,10 +224,25 @@ class Driver:
         ]
         return worst(found) if found else None
 
+    def promise(self) -> str:
+        """Say in words what the state survives now; empty before there is any."""
+        if all(held.empty for held in self.held.values()):
+            return ""
+        keeping = self._keeping_now()
+        said = []
+        if keeping.by_peers:
+            found = self.survives()
+            said.append("survives nothing: peers have none of it" if found is None else str(found))
+            if keeping.every > 1:
+                said.append(f"changes of up to {keeping.every - 1} batches may be lost with a node")
+        if keeping.in_checkpoint:
+            said.append(f"all of it is in the checkpoint at {keeping.shared}")
+        return "; ".join(said)
+
     # ---- batches
 
-    def wave(self, ranges: Ranges, number: int) -> Wave:
-        """Describe the next batch to its tasks."""
+    def wave(self, ranges: Ranges, number: int, *, backup: bool = False) -> Wave:
+        """Describe the next batch to its tasks; `backup`: peers get what changed in any case."""
         keeping = self._keeping_now()
         homes = {name: tuple(map(str, spots)) for name, spots in self.plan.placement.items()}
         keepers: dict[str, str] = {}
@@ -243,6 +266,9 @@ class Driver:
                     if instance.version >= 0
                     and (instance.worn or self._thin(name, i, wanted[i], keepers))
                 }
+            if not (backup or whole or self._due(number)):
+                # A layer of keepers that nothing is sent to would only take time.
+                keepers, spreads = {}, {}
         return Wave(
             batch_id=self.next_batch,
             version=number,
@@ -299,12 +325,13 @@ class Driver:
         positions.update({name: cuts[-1][1] for name, cuts in ranges.items() if cuts})
         for one in stats:
             if one.saved is not None:
-                self._note_saved(wave, one.vertex, one.instance, one.saved)
+                self.note_saved(wave, one.vertex, one.instance, one.saved)
         following = advanced_watermarks(
             self.layout.pipeline.steps, self.watermarks, [one.event_times for one in stats]
         )
         done = {
             "batch": wave.batch_id,
+            "hashing": HASHING,
             "positions": positions,
             "state": {name: held.to_dict() for name, held in self.held.items()},
             "watermarks": following,
@@ -314,6 +341,15 @@ class Driver:
         self.passed, self.watermarks = self.watermarks, following
         self.batch = wave.batch_id
         return BatchResult(wave.batch_id, wave, ranges, stats, written)
+
+    def _due(self, number: int) -> bool:
+        """Whether any instance is to send peers what it changes in an attempt."""
+        every = self._keeping.every
+        return any(
+            number - instance.backed >= every
+            for held in self.held.values()
+            for instance in held.instances
+        )
 
     def _begin(self, entry: dict[str, Any]) -> int:
         """Take the next number, which no other attempt will have."""
@@ -359,7 +395,7 @@ class Driver:
             del held.instances[count:]
         self.plan = plan
         if took.dealt:
-            self._commit_dealt()
+            self._commit_state()
         return replace(took, seconds=time.perf_counter() - started)
 
     def retire(self, nodes: Iterable[str]) -> Carried:
@@ -383,8 +419,9 @@ class Driver:
         size = 0
         for answer in answers:
             key = (answer["vertex"], answer["instance"])
-            self._note_saved(wave, *key, answer["saved"])
+            self.note_saved(wave, *key, answer["saved"])
             size += int(answer["saved"]["bytes"])
+        self._commit_state()
         return Carried(time.perf_counter() - started, size)
 
     def _carry(self, plan: Plan) -> Carried:
@@ -522,7 +559,7 @@ class Driver:
             for name in tables:
                 held, count = self.held[name], plan.parallelism[name]
                 held.instances += [Instance() for _ in range(count - len(held.instances))]
-            wave = replace(self.wave({}, number), tidy=False)
+            wave = replace(self.wave({}, number, backup=True), tidy=False)
             to = {(p.vertex, p.instance): i for i, (p, _) in enumerate(takers)}
             stages = [
                 Stage(
@@ -547,14 +584,15 @@ class Driver:
         for answer in answers:
             if answer["saved"] is not None:
                 key = (answer["vertex"], answer["instance"])
-                self._note_saved(wave, *key, answer["saved"], where[key])
+                self.note_saved(wave, *key, answer["saved"], where[key])
         size = sum(int(answer["bytes"]) for answer in answers)
         return replace(took, state_bytes=took.state_bytes + size, dealt=len(takers))
 
-    def _commit_dealt(self) -> None:
-        """Write down the versions that dealing made: what they replace is not kept for long."""
+    def _commit_state(self) -> None:
+        """Write down versions that were made between batches: what they replace soon goes."""
         pending = self.pending()
         done = self.journal.committed(self.journal.last_commit()) or {}
+        done["hashing"] = HASHING
         done["state"] = {name: held.to_dict() for name, held in self.held.items()}
         done["pending"] = None if pending is None else {n: list(c) for n, c in pending.items()}
         self.journal.commit(self.number, done)
@@ -588,8 +626,8 @@ class Driver:
     def _own_keeper(self, name: str, index: int, homes: Mapping[str, str]) -> str:
         """Return the place that keeps fragments on the node of an instance."""
         node = self.plan.placement[name][index].node
-        home = self.backend.keepers().get(node, "")
-        return self.backend.place(home) if home else ""
+        # The homes are spots, such as node-1/0: asking the backend again would cost a call each.
+        return next((p for p, home in homes.items() if home.rpartition("/")[0] == node), "")
 
     def _spread(self, name: str, index: int, homes: Mapping[str, str]) -> Spread:
         key = f"{self.layout.pipeline.name}/{name}/{index}"
@@ -605,9 +643,10 @@ class Driver:
         now = tolerance(own, blocks, homes).nodes
         return now < tolerance(own, [wanted], homes).nodes
 
-    def _note_saved(
+    def note_saved(
         self, wave: Wave, name: str, index: int, saved: Mapping[str, Any], place: str | None = None
     ) -> None:
+        """Take note of a version that an instance saved, and of who keeps its fragments."""
         if place is None:
             peers = wave.keeping.by_peers
             place = self.backend.place(wave.homes[name][index]) if peers else ""

@@ -11,6 +11,7 @@ import resource
 import time
 import traceback
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -298,7 +299,8 @@ class _Task:
             state = holder[0]
         mark, before = self._watermark(step.name), self.wave.passed.get(step.name)
         if isinstance(keyed, Windowed) and mark is not None and keyed.crossed(before, mark):
-            closed, expired = keyed.close(state.rows(), mark)
+            due = state.where(partial(keyed.over, watermark_us=mark))
+            closed, expired = keyed.close(due, mark)
             if expired is not None and expired.num_rows:
                 changed.append(removal(expired, keyed.by))
                 state = state.put(changed[-1])

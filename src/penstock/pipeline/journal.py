@@ -8,12 +8,13 @@ commit, and repeats the batch after it, if that was begun, with the same ranges.
 from __future__ import annotations
 
 import json
-import uuid
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from penstock.model import PenstockError
+from penstock.state.files import Files
 
 #: Attempts whose files are kept.
 KEPT = 100
@@ -25,58 +26,61 @@ class JournalDamaged(PenstockError):
 
 @dataclass(frozen=True)
 class Journal:
-    """The journal of one run, in a folder."""
+    """The journal of one run, in a folder or at an address (`penstock.state.files`)."""
 
-    root: Path
+    root: str | Path
+
+    @cached_property
+    def _files(self) -> Files:
+        return Files(self.root)
 
     def last_number(self) -> int:
         """Return the last number that was used; -1 before the first."""
-        return max(_numbers(self.root / "offsets"), default=-1)
+        return max(self._numbers("offsets"), default=-1)
 
     def last_commit(self) -> int:
         """Return the number of the last commit; -1 before the first."""
-        return max(_numbers(self.root / "commits"), default=-1)
+        return max(self._numbers("commits"), default=-1)
 
     def begin(self, number: int, entry: dict[str, Any]) -> None:
         """Write down what an attempt is going to read."""
-        _write(self.root / "offsets" / f"{number:012d}.json", entry)
+        self._write("offsets", number, entry)
 
     def begun(self, number: int) -> dict[str, Any] | None:
         """Return what an attempt was going to read; None if it was not begun."""
-        return _read(self.root / "offsets" / f"{number:012d}.json")
+        return self._read("offsets", number)
 
     def commit(self, number: int, entry: dict[str, Any]) -> None:
         """Write down that an attempt is done, and forget old ones."""
-        _write(self.root / "commits" / f"{number:012d}.json", entry)
+        self._write("commits", number, entry)
         for folder in ("offsets", "commits"):
-            old = self.root / folder / f"{number - KEPT:012d}.json"
-            old.unlink(missing_ok=True)
+            self._files.remove(_path(folder, number - KEPT))
 
     def committed(self, number: int) -> dict[str, Any] | None:
         """Return what was written when an attempt was done."""
-        return _read(self.root / "commits" / f"{number:012d}.json")
+        return self._read("commits", number)
+
+    def _numbers(self, folder: str) -> list[int]:
+        return [int(name.removesuffix(".json")) for name in self._files.names(folder)]
+
+    def _write(self, folder: str, number: int, entry: dict[str, Any]) -> None:
+        self._files.write(_path(folder, number), json.dumps(entry).encode())
+
+    def _read(self, folder: str, number: int) -> dict[str, Any] | None:
+        text = self._files.read(_path(folder, number))
+        if text is None:
+            return None
+        where = f"{self.root}/{_path(folder, number)}"
+        try:
+            entry = json.loads(text)
+        except ValueError as error:
+            raise JournalDamaged(
+                f"{where} is damaged: {error}; remove it to start before it"
+            ) from error
+        if not isinstance(entry, dict):
+            raise JournalDamaged(f"{where} is damaged: not an object")
+        return entry
 
 
-def _numbers(folder: Path) -> list[int]:
-    return [int(p.stem) for p in folder.glob("*.json")] if folder.is_dir() else []
-
-
-def _write(path: Path, entry: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    partial.write_text(json.dumps(entry), encoding="utf-8")
-    partial.replace(path)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    try:
-        entry = json.loads(text)
-    except ValueError as error:
-        raise JournalDamaged(f"{path} is damaged: {error}; remove it to start before it") from error
-    if not isinstance(entry, dict):
-        raise JournalDamaged(f"{path} is damaged: not an object")
-    return entry
+def _path(folder: str, number: int) -> str:
+    return f"{folder}/{number:012d}.json"

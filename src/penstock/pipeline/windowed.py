@@ -156,10 +156,15 @@ class Windowed:
             return False
         return before_us is None or self.window.closed(now_us) > self.window.closed(before_us)
 
+    def over(self, rows: pa.Table, watermark_us: int) -> npt.NDArray[np.bool_]:
+        """Which rows of the state are of windows that the watermark has passed."""
+        starts, _ = event_times(rows.column(START))
+        return np.asarray(starts + self.window.size_us <= watermark_us)
+
     def close(
         self, rows: pa.Table | None, watermark_us: int
     ) -> tuple[pa.Table | None, pa.Table | None]:
-        """Find the windows that the watermark has passed among all rows of the state.
+        """Close the windows that the watermark has passed, among some rows of the state.
 
         Returns
         -------
@@ -168,8 +173,7 @@ class Windowed:
         """
         if rows is None or not rows.num_rows:
             return None, None
-        starts, _ = event_times(rows.column(START))
-        done = rows.filter(pa.array(starts + self.window.size_us <= watermark_us))
+        done = rows.filter(pa.array(self.over(rows, watermark_us)))
         if not done.num_rows:
             return None, None
         made = self.emitted(done) if self.emit == "closed" else None

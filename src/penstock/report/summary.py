@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from penstock.store.histogram import Histogram
-from penstock.store.records import RunRecords
+from penstock.store.records import STATE, RunRecords
 from penstock.store.totals import Totals
 
 
@@ -25,7 +25,8 @@ class Summary(TypedDict):
     that a full queue turned away are ``rows_dropped``. ``throughput`` is rows taken from the
     sources per second, from the start of the first to the end of the last batch, ``seconds``.
     ``placement_honoured`` is the part of the tasks that ran on their planned executor,
-    ``nodes_used`` the most nodes that one batch used, ``decisions`` their number.
+    ``nodes_used`` the most nodes that one batch used, ``decisions`` their number, ``state`` what
+    losses the state survived at the end.
     """
 
     run: str
@@ -47,6 +48,7 @@ class Summary(TypedDict):
     remote_bytes: int
     nodes_used: int
     decisions: int
+    state: str | None
 
 
 def summarise(records: RunRecords, totals: Totals | None = None) -> Summary:
@@ -87,6 +89,7 @@ def summarise(records: RunRecords, totals: Totals | None = None) -> Summary:
         remote_bytes=totals.remote_bytes,
         nodes_used=totals.nodes_used,
         decisions=len(records.decisions),
+        state=next((e.text for e in reversed(records.events) if e.kind == STATE), None),
     )
 
 

@@ -13,8 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.model import InvalidValue
+from penstock.state.files import is_address
 from penstock.state.keyed import KeyedTable
 from penstock.state.log import StateLog, packed, read
+from penstock.state.remote import RemoteLog
 from penstock.state.runs import Span, StateLost, to_merge
 
 #: How state is kept safe: in fragments by peers, in a shared folder, or both.
@@ -22,6 +24,10 @@ MODES = ("peers", "checkpoint", "both")
 
 #: Versions after which an instance that was not heard of is forgotten.
 STALE = 100
+
+#: Part of the memory from which a state is mapped: while it is put in order, it is there twice, and
+#: part that what changed may have before it is.
+MAPPED_PART, RECENT_PART = 1 / 4, 1 / 8
 
 #: State versions that a worker process keeps: the last, and the one before it for a retry.
 _CACHE: dict[tuple[str, str, int], dict[int, tuple[KeyedTable, tuple[Span, ...]]]] = {}
@@ -36,7 +42,8 @@ class Keeping:
     mode : str
         One of `MODES`.
     shared : str
-        Folder that all workers reach, for ``checkpoint`` and ``both``.
+        Folder that all workers reach, or an address as in `penstock.state.files`, for
+        ``checkpoint`` and ``both``.
     local : str
         Folder on a node; a relative one lies in the working folder of the executor.
     raw, check : int
@@ -45,7 +52,8 @@ class Keeping:
         Batches between two backups to peers. With more than 1, what changed since the last one is
         lost with the node.
     memory_mb : float
-        State of an instance above which it is mapped from its file instead of held in memory.
+        Memory for the state of an instance. One that is larger than a quarter of it is mapped from
+        its file instead of held in memory.
     """
 
     mode: str = "checkpoint"
@@ -100,12 +108,17 @@ class Home:
     """
 
     def __init__(self, keeping: Keeping, place: Path, token: str) -> None:
-        self.keeping, self.token = keeping, token
-        self.local = StateLog(str(place / "state")) if keeping.by_peers else None
-        self.shared = StateLog(keeping.shared) if keeping.in_checkpoint else None
-        log = self.local or self.shared
-        assert log is not None
-        self.log = log
+        self.keeping = keeping
+        # What is remembered goes with the files beside it.
+        self.token = f"{token} {place}"
+        near = StateLog(str(place / "state"))
+        far = is_address(keeping.shared)
+        self.local = near if keeping.by_peers or far else None
+        self.shared: StateLog | RemoteLog | None = None
+        if keeping.in_checkpoint:
+            self.shared = RemoteLog(keeping.shared) if far else StateLog(keeping.shared)
+        # Where state is worked on.
+        self.log = self.local or StateLog(keeping.shared)
 
     def load(self, vertex: str, instance: int, by: tuple[str, ...], version: int) -> KeyedTable:
         """Return the state of a committed version: remembered, or from the files.
@@ -146,11 +159,14 @@ class Home:
         if count and not whole:
             rows = self.log.merged(vertex, instance, state.by, known[:count], changed)
             run = Span(known[count - 1].first, version)
-        if whole or state.ripe or rows.num_rows > state.size / 2:
+        loose = state.recent_bytes() > self.keeping.memory_mb * 1e6 * RECENT_PART
+        if whole or loose or state.ripe or rows.num_rows > state.size / 2:
             run, content, state = self._write_all(vertex, instance, version, state)
+            # What was only needed to put it in order.
+            pa.default_memory_pool().release_unused()
         else:
             content = self.log.write(vertex, instance, run, rows)
-        if self.shared is not None and self.shared is not self.log:
+        if self.shared is not None and self.local is not None:
             self.shared.write_bytes(vertex, instance, run, content)
         following = (run, *(span for span in known if span.last < run.first))
         self._remember(vertex, instance, base, version, state, following)
@@ -176,11 +192,15 @@ class Home:
         self._remember(vertex, instance, new, new, state, (run,))
         return Saved(run, content, state)
 
+    @property
+    def _mapped_from(self) -> int:
+        return int(self.keeping.memory_mb * 1e6 * MAPPED_PART)
+
     def _write_all(
         self, vertex: str, instance: int, version: int, state: KeyedTable
     ) -> tuple[Span, pa.Buffer, KeyedTable]:
         run = Span(0, version)
-        if state.bytes() > self.keeping.memory_mb * 1e6:
+        if state.bytes() > self._mapped_from:
             content = self.log.write(vertex, instance, run, state)
             path = self.log.path(vertex, instance, run)
             return run, content, KeyedTable.mapped(state.by, path)
@@ -197,14 +217,13 @@ class Home:
         found = _CACHE.get((self.token, vertex, instance), {}).get(version)
         if found is not None:
             return found
-        mapped_from = int(self.keeping.memory_mb * 1e6)
         try:
-            state = self.log.load(vertex, instance, by, version, mapped_from)
+            state = self.log.load(vertex, instance, by, version, self._mapped_from)
         except StateLost:
-            if self.shared is None or self.shared is self.log:
+            if self.shared is None or self.local is None:
                 raise
             self._fetch(vertex, instance, version)
-            state = self.log.load(vertex, instance, by, version, mapped_from)
+            state = self.log.load(vertex, instance, by, version, self._mapped_from)
         known = self.log.chain(vertex, instance, version)
         self._remember(vertex, instance, version, version, state, known)
         return state, known
@@ -238,5 +257,5 @@ class Home:
 
 def forget_all(token: str = "") -> None:
     """Forget what this process remembers, of one driver or of all."""
-    for key in [k for k in _CACHE if not token or k[0] == token]:
+    for key in [k for k in _CACHE if k[0].startswith(token)]:
         del _CACHE[key]

@@ -1,16 +1,17 @@
 """A keyed table: rows found by key, changed by making a new version that shares the old rows.
 
-Rows lie sorted by the hash of their key, in a large base and a small overlay of what changed
-lately. A lookup is two binary searches for all keys at once; a change touches the overlay only,
-until that has grown to a part of the base and both are merged. So a batch costs by the keys that it
-touches, and the version before it stays whole for a retry. The base may lie in a file that is
-mapped into memory: what stays in memory then is the overlay, and eight bytes a key to find it by.
+Rows lie sorted by the hash of their key, in a large base and a few runs of what changed lately,
+each at most half as long as the one before it. A lookup is a binary search in each for all keys at
+once; a change makes a new run and merges those that are not longer, until all of them together are
+a part of the base and are merged into it. So a batch costs by the keys that it touches, and the
+version before it stays whole for a retry. The base may lie in a file that is mapped into memory,
+and its hashes in another: what stays in memory then are the runs.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from penstock.model import PenstockError
+from penstock.state import hashes as hash_file
 from penstock.strategies.route.keys import HashArray, combine, hash_keys
 
-#: The overlay is merged into the base when it has this many rows, or this part of the base's.
+#: What changed is merged into the base when it has this many rows, or this part of the base's.
 MERGE_ROWS, MERGE_PART = 20_000, 0.25
 
-#: Rows of a record batch of a mapped base: what a lookup must touch at the least.
+#: Rows of a record batch of the base: merging and searching hold no more of it at a time.
 CHUNK = 65_536
 
 #: Column that marks, among rows that changed, the keys that were removed.
@@ -70,6 +72,14 @@ class _Run:
             there &= ~self.gone[at]
         return there
 
+    def cut(self, start: int, stop: int) -> _Run:
+        """Rows between two positions."""
+        if stop <= start:
+            return _Run()
+        assert self.rows is not None
+        gone = None if self.gone is None else self.gone[start:stop]
+        return _Run(self.rows.slice(start, stop - start), self.hashes[start:stop], gone)
+
     def take(self, at: Positions) -> pa.Table:
         """Rows at ascending positions."""
         assert self.rows is not None
@@ -102,21 +112,26 @@ class KeyedTable:
 
     by: tuple[str, ...]
     base: _Run = _Run()
-    overlay: _Run = _Run()
+    recent: tuple[_Run, ...] = ()
     size: int = 0
+
+    @property
+    def runs(self) -> tuple[_Run, ...]:
+        """All runs that have rows, the newest first."""
+        return (*self.recent, self.base) if self.base.size else self.recent
 
     def get(self, keys: pa.Table) -> pa.Table | None:
         """Rows of the given keys that there are, each once; None when nothing is stored at all."""
         if not self.size:
             return None
         hashes = np.unique(key_hashes(keys, self.by))
-        recent = self.overlay.find(hashes)
-        older = self.base.find(hashes[recent < 0])
-        parts = []
-        if self.base.rows is not None:
-            parts.append(self.base.take(older[older >= 0]))
-        if self.overlay.rows is not None:
-            parts.append(self.overlay.take(recent[self.overlay.alive(recent)]))
+        left, parts = hashes, [self._schema().empty_table()]
+        for run in self.runs:
+            at = run.find(left)
+            there = run.alive(at)
+            if there.any():
+                parts.append(run.take(at[there]))
+            left = left[at < 0]
         found = pa.concat_tables(parts, promote_options="default")
         self._check(keys, hashes, found)
         return found
@@ -134,11 +149,21 @@ class KeyedTable:
             gone = np.asarray(rows.column(GONE), dtype=bool)
             rows = rows.drop_columns([GONE])
         run = _sorted(rows.combine_chunks(), key_hashes(rows, self.by), gone)
-        recent = self.overlay.find(run.hashes)
-        known = self.overlay.alive(recent) | ((recent < 0) & (self.base.find(run.hashes) >= 0))
-        after = np.ones(run.size, bool) if run.gone is None else ~run.gone
-        overlay = _merged(self.overlay, run)
-        return replace(self, overlay=overlay, size=self.size + int(after.sum()) - int(known.sum()))
+        after = run.size if run.gone is None else int((~run.gone).sum())
+        size = self.size + after - self._known(run.hashes)
+        recent = [run, *self.recent]
+        while len(recent) > 1 and recent[1].size <= 2 * recent[0].size:
+            recent[:2] = [_merged(recent[1], recent[0])]
+        return replace(self, recent=tuple(recent), size=size)
+
+    def _known(self, hashes: HashArray) -> int:
+        """How many of some hashes there are rows of."""
+        known = 0
+        for run in self.runs:
+            at = run.find(hashes)
+            known += int(run.alive(at).sum())
+            hashes = hashes[at < 0]
+        return known
 
     def remove(self, keys: pa.Table) -> KeyedTable:
         """Return the next version, without these keys."""
@@ -146,70 +171,124 @@ class KeyedTable:
 
     @property
     def ripe(self) -> bool:
-        """Whether the overlay has grown so that it is time to `compact`."""
-        return self.overlay.size > max(MERGE_ROWS, MERGE_PART * self.base.size)
+        """Whether so much has changed that it is time to `compact`."""
+        changed = sum(run.size for run in self.recent)
+        return changed > max(MERGE_ROWS, MERGE_PART * self.base.size)
 
     def compact(self) -> KeyedTable:
         """Return the same version with all rows in the base, in memory."""
-        whole = _merged(self.base, self.overlay)
-        if whole.gone is not None:
-            kept = ~whole.gone
-            assert whole.rows is not None
-            whole = _Run(whole.rows.filter(pa.array(kept)).combine_chunks(), whole.hashes[kept])
-        return KeyedTable(self.by, whole if whole.size else _Run(), _Run(), self.size)
+        if not self.recent:
+            return self
+        parts = list(self.chunks())
+        if not parts:
+            return KeyedTable(self.by)
+        rows = pa.Table.from_batches([batch for batch, _ in parts])
+        hashes = np.concatenate([part for _, part in parts])
+        return KeyedTable(self.by, _Run(rows, hashes), (), self.size)
 
     def rows(self) -> pa.Table | None:
         """All rows; None when there are none."""
-        return self.compact().base.rows if self.overlay.size else self.base.rows
+        return self.compact().base.rows
+
+    def where(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]]) -> pa.Table | None:
+        """Rows that a test picks; None when there are none.
+
+        Parameters
+        ----------
+        wanted : callable
+            From some rows to what it says of each. It sees rows that were changed since, too, and
+            never all rows at once.
+        """
+        parts: list[pa.Table] = []
+        for number, run in enumerate(self.runs):
+            for start in range(0, run.size, CHUNK):
+                at = np.arange(start, min(start + CHUNK, run.size))
+                if run.gone is not None:
+                    at = at[~run.gone[at]]
+                if len(at):
+                    at = at[wanted(run.take(at))]
+                for newer in self.recent[:number]:
+                    at = at[newer.find(run.hashes[at]) < 0]
+                if len(at):
+                    parts.append(run.take(at))
+        return pa.concat_tables(parts, promote_options="default") if parts else None
 
     def bytes(self) -> int:
         """Size of the rows, mapped ones included."""
-        runs = (self.base.rows, self.overlay.rows)
-        return sum(int(rows.nbytes) for rows in runs if rows is not None)
+        return self.recent_bytes() + (0 if self.base.rows is None else int(self.base.rows.nbytes))
+
+    def recent_bytes(self) -> int:
+        """Size of the rows that are not in the base."""
+        return sum(int(run.rows.nbytes) for run in self.recent if run.rows is not None)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows by hash, in batches of `CHUNK`, without ever holding them all."""
-        old, new = self.base, self.overlay
-        if old.rows is None and new.rows is None:
-            return
-        parts = [run.hashes for run in (old, new) if run.size]
-        hashes = np.concatenate(parts)
-        order = np.argsort(hashes, kind="stable")
-        ordered = hashes[order]
-        order = order[np.append(ordered[1:] != ordered[:-1], True)]
-        if new.gone is not None:
-            from_new = order >= old.size
-            dropped = np.zeros(len(order), bool)
-            dropped[from_new] = new.gone[order[from_new] - old.size]
-            order = order[~dropped]
-        for start in range(0, len(order), CHUNK):
-            part = order[start : start + CHUNK]
-            is_new = part >= old.size
-            tables = []
-            if old.rows is not None:
-                tables.append(old.take(part[~is_new]))
-            if new.rows is not None:
-                tables.append(new.take(part[is_new] - old.size))
-            mixed = pa.concat_tables(tables, promote_options="default").combine_chunks()
-            # Rows of the base come first in `mixed`: put each back to its place in the order.
-            at = np.empty(len(part), dtype=np.int64)
-            at[np.flatnonzero(~is_new)] = np.arange(int((~is_new).sum()))
-            at[np.flatnonzero(is_new)] = int((~is_new).sum()) + np.arange(int(is_new.sum()))
-            yield from mixed.take(pa.array(at)).combine_chunks().to_batches()
+        return (batch for batch, _ in self.chunks())
+
+    def chunks(self) -> Iterator[tuple[pa.RecordBatch, HashArray]]:
+        """Batches as `batches` gives them, and the hashes of their rows."""
+        schema = self._schema()
+        rows, hashes, waiting = [], [], 0
+        for table, part in self._ordered():
+            rows.append(pa.concat_tables([schema.empty_table(), table], promote_options="default"))
+            hashes.append(part)
+            waiting += len(part)
+            while waiting >= CHUNK:
+                whole, every = pa.concat_tables(rows), np.concatenate(hashes)
+                yield _batch(whole.slice(0, CHUNK)), every[:CHUNK]
+                rows, hashes, waiting = [whole.slice(CHUNK)], [every[CHUNK:]], waiting - CHUNK
+        if waiting:
+            yield _batch(pa.concat_tables(rows)), np.concatenate(hashes)
+
+    def _ordered(self) -> Iterator[tuple[pa.Table, HashArray]]:
+        """Merge what changed into the base, a piece of the base at a time."""
+        old, new = self.base, _Run()
+        for run in reversed(self.recent):
+            new = _merged(new, run)
+        done = 0
+        for low in range(0, max(old.size, 1), CHUNK):
+            high = min(low + CHUNK, old.size)
+            stop = new.size
+            if stop and high < old.size:
+                stop = int(np.searchsorted(new.hashes, old.hashes[high - 1], side="right"))
+            yield _spliced(old.cut(low, high), new.cut(done, stop))
+            done = stop
+
+    def _schema(self) -> pa.Schema:
+        """Columns of all runs: one that only removes keys has no others."""
+        schemas = [run.rows.schema for run in self.runs if run.rows is not None]
+        return pa.unify_schemas(schemas[::-1]) if schemas else pa.schema([])
 
     @classmethod
     def mapped(cls, by: tuple[str, ...], path: Path) -> KeyedTable:
-        """Open rows that `batches` gave and a file keeps, without reading them into memory."""
+        """Open rows that `batches` gave and a file keeps, without reading them into memory.
+
+        Their hashes are mapped, too; where the file with them is missing, it is made.
+        """
         rows = pa.ipc.open_file(pa.memory_map(str(path), "rb")).read_all()
+        beside, count = hash_file.beside(path), int(rows.num_rows)
+        hashes = hash_file.mapped(beside, count) if count else None
+        if hashes is not None:
+            return cls(by, _Run(rows, hashes), (), count)
+        state = cls.opened(by, rows)
+        if state.base.rows is rows:
+            with hash_file.written(beside) as out:
+                out.write(state.base.hashes)
+            hashes = hash_file.mapped(beside, count)
+            assert hashes is not None
+            state = replace(state, base=_Run(rows, hashes))
+        return state
+
+    @classmethod
+    def opened(cls, by: tuple[str, ...], rows: pa.Table) -> KeyedTable:
+        """Use rows that `batches` gave; any others are put in order first."""
         if not rows.num_rows:
             return cls(by)
-        hashes = np.concatenate(
-            [key_hashes(pa.Table.from_batches([batch]), by) for batch in rows.to_batches()]
-        )
+        parts = [key_hashes(pa.Table.from_batches([batch]), by) for batch in rows.to_batches()]
+        hashes = np.concatenate(parts)
         if (hashes[1:] <= hashes[:-1]).any():
-            # Not in our order: written by something else.
             return cls(by).put(rows).compact()
-        return cls(by, _Run(rows, hashes), _Run(), rows.num_rows)
+        return cls(by, _Run(rows, hashes), (), rows.num_rows)
 
     def _check(self, keys: pa.Table, hashes: HashArray, found: pa.Table) -> None:
         """Raise on a collision: a stored key that has an asked key's hash without being it."""
@@ -276,3 +355,17 @@ def _merged(old: _Run, new: _Run) -> _Run:
             [np.zeros(r.size, bool) if r.gone is None else r.gone for r in (old, new)]
         )
     return _sorted(rows, np.concatenate([old.hashes, new.hashes]), gone)
+
+
+def _spliced(old: _Run, new: _Run) -> tuple[pa.Table, HashArray]:
+    """Rows of two runs in order, without those that are gone."""
+    run = _merged(old, new)
+    if run.rows is None:
+        return pa.table({}), np.empty(0, dtype=np.uint64)
+    if run.gone is None:
+        return run.rows, run.hashes
+    return run.rows.filter(pa.array(~run.gone)), run.hashes[~run.gone]
+
+
+def _batch(rows: pa.Table) -> pa.RecordBatch:
+    return rows.combine_chunks().to_batches()[0]

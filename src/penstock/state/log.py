@@ -18,9 +18,13 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.ipc
 
+from penstock.state import hashes
 from penstock.state.catalog import ChainBroken, chain
 from penstock.state.keyed import KeyedTable, changes, latest
 from penstock.state.runs import Span, StateLost, outdated
+
+#: Bytes of a run from which what was written is mapped, and not held in memory besides.
+MAPPED_BYTES = 4_000_000
 
 _NAME = re.compile(r"run-(\d+)-(\d+)\.arrow")
 
@@ -84,13 +88,13 @@ class StateLog:
         state = KeyedTable(by)
         for run in reversed(self.chain(vertex, instance, version)):
             path = self.path(vertex, instance, run)
+            rows = read(path)
             if run.whole and 0 < mapped_from < path.stat().st_size:
                 state = KeyedTable.mapped(by, path)
+            elif run.whole:
+                state = KeyedTable.opened(by, rows)
             else:
-                rows = read(path)
                 state = state.put(rows) if rows.num_columns else state
-                if run.whole:
-                    state = state.compact()
         return state
 
     def merged(
@@ -107,16 +111,24 @@ class StateLog:
         """Write a run; return its bytes."""
         path = self.path(vertex, instance, run)
         if isinstance(rows, KeyedTable):
-            put(path, lambda out: _write_batches(out, rows))
-            with pa.memory_map(str(path), "rb") as data:
-                return data.read_buffer()
-        content = packed(rows)
-        self.write_bytes(vertex, instance, run, content)
-        return content
+            path.parent.mkdir(parents=True, exist_ok=True)
+            hashes.beside(path).unlink(missing_ok=True)
+            with hashes.written(hashes.beside(path)) as beside:
+                put(path, lambda out: _write_batches(out, rows, beside))
+            return _mapped(path)
+        if rows.nbytes < MAPPED_BYTES:
+            content = packed(rows)
+            self.write_bytes(vertex, instance, run, content)
+            return content
+        hashes.beside(path).unlink(missing_ok=True)
+        put(path, lambda out: _write_table(out, rows))
+        return _mapped(path)
 
     def write_bytes(self, vertex: str, instance: int, run: Span, content: Any) -> None:
         """Write the bytes of a run."""
-        put(self.path(vertex, instance, run), lambda out: out.write(content))
+        path = self.path(vertex, instance, run)
+        hashes.beside(path).unlink(missing_ok=True)
+        put(path, lambda out: out.write(content))
 
     def read_bytes(self, vertex: str, instance: int, run: Span) -> memoryview:
         """Read the bytes of a run."""
@@ -125,7 +137,9 @@ class StateLog:
     def forget(self, vertex: str, instance: int, committed: int, floor: int) -> None:
         """Remove the runs that a committed version and later ones do not need."""
         for run in outdated(self.runs(vertex, instance), committed, floor):
-            self.path(vertex, instance, run).unlink(missing_ok=True)
+            path = self.path(vertex, instance, run)
+            hashes.beside(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
     def forget_instance(self, vertex: str, instance: int) -> None:
         """Remove all runs of an instance."""
@@ -135,8 +149,7 @@ class StateLog:
 def packed(rows: pa.Table) -> pa.Buffer:
     """Bytes of a file of rows."""
     out = pa.BufferOutputStream()
-    with pa.ipc.new_file(out, rows.schema) as writer:
-        writer.write_table(rows)
+    _write_table(out, rows)
     return out.getvalue()
 
 
@@ -158,12 +171,24 @@ def put(path: Path, write: Callable[[Any], object]) -> None:
     partial.replace(path)
 
 
-def _write_batches(out: Any, state: KeyedTable) -> None:
+def _mapped(path: Path) -> pa.Buffer:
+    with pa.memory_map(str(path), "rb") as data:
+        return data.read_buffer()
+
+
+def _write_table(out: Any, rows: pa.Table) -> None:
+    with pa.ipc.new_file(out, rows.schema) as writer:
+        writer.write_table(rows)
+
+
+def _write_batches(out: Any, state: KeyedTable, beside: Any) -> None:
+    """Write the rows of a state to one file, and their hashes to another."""
     writer = None
-    for batch in state.batches():
+    for batch, part in state.chunks():
         if writer is None:
             writer = pa.ipc.new_file(out, batch.schema)
         writer.write_batch(batch)
+        beside.write(part)
     if writer is None:
         writer = pa.ipc.new_file(out, pa.schema([]))
     writer.close()

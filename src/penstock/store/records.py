@@ -28,6 +28,9 @@ LARGEST = 2**63 - 1
 #: Kind of the events that are decisions of the control loop.
 DECISION = "decision"
 
+#: Kind of the events that say what losses the state survives from then on.
+STATE = "state"
+
 
 class Status(str, Enum):
     """How far a run is."""
@@ -341,7 +344,8 @@ class EventRecord:
         event: what a decision really gained is known only later.
     at_s : float
     kind : str
-        `DECISION` for decisions of the control loop; any other word for anything else.
+        `DECISION` for decisions of the control loop, `STATE` for what the state survives; any other
+        word for anything else.
     text : str
         One or a few sentences.
     figures : mapping

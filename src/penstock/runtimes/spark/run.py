@@ -43,8 +43,9 @@ from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.runtimes.spark.structured import drive, frame_steps
 from penstock.runtimes.spark.window import Window
+from penstock.state.files import is_address
 from penstock.state.home import Keeping
-from penstock.store.records import EventRecord, PlanRecord, RunRecords, Status
+from penstock.store.records import STATE, EventRecord, PlanRecord, RunRecords, Status
 from penstock.store.records import Run as RunRecord
 from penstock.store.store import MetricsStore
 from penstock.strategies import Request, Strategy, strategies
@@ -68,8 +69,9 @@ class Options:
 
     Parameters
     ----------
-    checkpoint : path or None
-        Folder of the journal and the state, which all executors must reach; None: a folder of its
+    checkpoint : path, str or None
+        Folder of the journal and the state, which all executors must reach, or an address as
+        ``hdfs://host/folder`` that Arrow can open on all of them; None: a folder of its
         own that is removed at the end. With a folder, a run that was stopped or killed goes on
         where it was.
     state : str or None
@@ -82,7 +84,7 @@ class Options:
     backup_every : int
         Batches between backups to peers; above 1, what changed since is lost with a node.
     state_memory_mb : float
-        State of an instance above which it is mapped from a file instead of held in memory.
+        Memory for the state of an instance; one of more than a quarter of it is mapped from a file.
     replaced_s : float
         How long to wait for the replacement of a lost executor before going on without it.
     control : Settings or None
@@ -154,10 +156,11 @@ class Run:
         self._listener = listener
         self._jvm: Jvm = jvm_of(spark.sparkContext)
         self._scratch: str | None = None
-        if options.checkpoint is None:
+        if options.checkpoint is None or is_address(options.checkpoint):
             self._scratch = tempfile.mkdtemp(prefix="penstock-run-")
-        self.root = Path(options.checkpoint or self._scratch or "")
+        self.root = Path(self._scratch or options.checkpoint or "")
         self.root.mkdir(parents=True, exist_ok=True)
+        self.checkpoint = str(options.checkpoint or self.root)
         self._homes: Mapping[str, str] = {}
         self._pinned = True
         self._ready: set[str] = {executor.id for executor in self._jvm.executors()}
@@ -177,7 +180,7 @@ class Run:
         self.driver = Driver(
             self.layout,
             self.backend,
-            self.root,
+            self.checkpoint,
             first,
             options.on_error,
             self._keeping(first),
@@ -188,6 +191,7 @@ class Run:
         )
         self.store.put_run(self._record)
         self._dropped = 0
+        self._promise = ""
         self._events = itertools.count()
         self._put_plan(FIRST)
         self._cause: PenstockError | None = None
@@ -372,7 +376,7 @@ class Run:
             if batch_id != self.driver.next_batch:
                 raise PenstockError(
                     f"Spark goes on with batch {batch_id}, the journal with "
-                    f"{self.driver.next_batch}: the folder {self.root} is not of this query"
+                    f"{self.driver.next_batch}: {self.checkpoint} is not of this query"
                 )
             self.backend.rows = rows
             self.backend.rows_of = self.frames[0].name if len(self.frames) == 1 else None
@@ -386,7 +390,7 @@ class Run:
         drive(
             self.frames,
             on_batch,
-            self.root / "spark",
+            f"{self.checkpoint}/spark",
             self._halt,
             interval_s=self.options.interval_s,
             drain=self.options.drain,
@@ -424,6 +428,7 @@ class Run:
         before, self._last_start = self._last_start, started
         interval_s = duration_ms / 1000.0 if before is None else started - before
         self.window.add(result, observed, interval_s, waiting)
+        self._note_promise()
         if self._listener is not None:
             self._listener(observed)
         if self._asked.is_set():
@@ -432,6 +437,13 @@ class Run:
         elif self.loop is not None:
             self.loop.tick()
         return observed
+
+    def _note_promise(self) -> None:
+        """Write down what the state survives, if that has changed."""
+        promise = self.driver.promise()
+        if promise and promise != self._promise:
+            self._promise = promise
+            self._put_event(STATE, f"state {promise}")
 
     def _run(self, ranges: Ranges) -> BatchResult:
         attempt = 0
@@ -544,7 +556,7 @@ class Run:
                 mode = "checkpoint"
         return Keeping(
             mode,
-            shared=str(self.root / "state"),
+            shared=f"{self.checkpoint}/state",
             raw=options.raw,
             check=options.check,
             every=options.backup_every,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +36,7 @@ def frame_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
 def drive(
     steps: Sequence[Step],
     on_batch: Callable[[DataFrame, int], None],
-    folder: Path,
+    folder: str,
     halt: threading.Event,
     *,
     interval_s: float,
@@ -52,7 +51,7 @@ def drive(
     on_batch : callable
         Gets a DataFrame and the number of the batch: the rows of a single stream, or of several
         as (source step, Arrow message).
-    folder : Path
+    folder : str
         Where Spark keeps its offsets.
     halt : threading.Event
     interval_s : float

@@ -18,6 +18,9 @@ from penstock.model.errors import InvalidValue
 
 HashArray = npt.NDArray[np.uint64]
 
+#: Raised whenever a key gets another hash: state that was dealt by other hashes is not found again.
+HASHING = 2
+
 #: Seed of all hashes. Changing it would send every key, and its state, somewhere else.
 SEED = np.uint64(0x5DEECE66D2B4A1C7)
 

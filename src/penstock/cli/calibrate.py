@@ -1,0 +1,124 @@
+"""``penstock calibrate``: what things cost on the Spark at hand, for the simulator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from penstock.apps import apps
+from penstock.cli.exits import clean_exit
+from penstock.cli.java import require_java
+from penstock.cli.progress import Progress
+
+HELP = """Measure what tuples, hops and tasks cost on Spark, and write it for 'penstock simulate'.
+
+The application runs in batches of several sizes under three placements: all instances in one place,
+dealt in turn, neighbours always apart. Without --master an embedded cluster is started. With
+--check every placement is then run at that rate and simulated, and the errors are shown.
+
+Exit codes: 0 fine, 2 bad input, 130 interrupted.
+
+\b
+Examples:
+  penstock calibrate commcount
+  penstock calibrate wordcount --out costs.json --check 2000
+  penstock simulate wordcount --costs costs.json --rate 5000 --nodes 20
+"""
+
+
+def calibrate(
+    app: Annotated[
+        str, typer.Argument(metavar="APP", help="Application, as 'penstock apps' lists them.")
+    ] = "commcount",
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="Where the profile goes.")
+    ] = Path("penstock-costs.json"),
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Spark master instead of an embedded cluster."
+        ),
+    ] = None,
+    nodes: Annotated[
+        int, typer.Option("--nodes", metavar="N", help="Nodes of the embedded cluster.")
+    ] = 3,
+    parallelism: Annotated[
+        int | None,
+        typer.Option("--parallelism", metavar="N", help="Instances of every operator."),
+    ] = None,
+    zipf: Annotated[
+        float, typer.Option("--zipf", metavar="Z", help="Skew of the keys, 0 to 2.")
+    ] = 0.0,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--check",
+            metavar="RATE",
+            help="Run and simulate each placement at this rate, and compare.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end.")
+    ] = False,
+) -> None:
+    """Calibrate; see `HELP`."""
+    with clean_exit():
+        chosen = apps.make(app)
+        require_java()
+        from penstock.runtimes.spark import calibrate as measure
+        from penstock.runtimes.spark.session import cluster, embedded
+
+        count = len(measure.PLACEMENTS) * (3 + (rate is not None))
+        options: dict[str, Any] = {"parallelism": parallelism, "zipf": zipf}
+        with Progress(1 + count, 0.0, "calibrating") as progress:
+            progress.now("starting Spark")
+            with cluster(master or embedded(nodes, 1, 900)) as spark:
+                found = measure.calibrate(spark, chosen, say=progress.now, **options)
+                checked: tuple[measure.Checked, ...] = ()
+                if rate is not None:
+                    checked = measure.check(spark, chosen, found, rate, say=progress.now, **options)
+        found.profile.save(out)
+        if as_json:
+            errors = [
+                {
+                    "placement": one.placement,
+                    "throughput_error": one.errors[0],
+                    "latency_error": one.errors[1],
+                }
+                for one in checked
+            ]
+            typer.echo(json.dumps({"profile": found.profile.to_dict(), "checked": errors}))
+            return
+        _show(found, checked)
+        typer.echo(f"profile: {out}")
+
+
+def _show(found: Any, checked: Any) -> None:
+    profile = found.profile
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in (
+        *((f"{name}, a tuple", f"{us:.2f} us") for name, us in profile.cpu_us_per_tuple.items()),
+        ("hop within a node, each end", f"{profile.hop_cpu_us.in_process_us:.2f} us"),
+        ("hop across nodes, each end", f"{profile.hop_cpu_us.across_us:.2f} us"),
+        ("task of a batch", f"{profile.task_ms:.0f} ms"),
+    ):
+        table.add_row(name, value)
+    console = Console()
+    console.print(table)
+    if checked:
+        both = Table("placement", "rows/s", "simulated", "p50", "simulated", box=None)
+        for one in checked:
+            both.add_row(
+                one.placement,
+                f"{one.real_per_s:,.0f}",
+                f"{one.simulated_per_s:,.0f} ({one.errors[0]:+.0%})",
+                f"{one.real_p50_ms:,.0f} ms",
+                f"{one.simulated_p50_ms:,.0f} ms ({one.errors[1]:+.0%})",
+            )
+        console.print(both)

@@ -1,0 +1,125 @@
+"""``penstock chaos``: random faults and moves, and results that must be equal to the row."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.apps import apps
+from penstock.cli.exits import clean_exit, say
+from penstock.cli.java import require_java
+from penstock.model import InvalidValue, PenstockError
+from penstock.pipeline.chaos import Schedule, matrix, schedules
+
+if TYPE_CHECKING:
+    from penstock.runtimes.spark.trial import Outcome
+
+#: Memory of an executor, in MB.
+MEMORY_MB = 900
+
+HELP = """Run applications under random faults and moves, and compare every result to the row.
+
+A seed gives a series of schedules: executors and workers are killed, operators move and change
+their parallelism, fragments of state are corrupted and removed, as much at once as the state should
+survive. All run on one embedded cluster of this machine. A schedule that fails is shown with its
+seed and its history.
+
+Exit codes: 0 all results equal, 1 some schedule failed, 2 bad input, 130 interrupted.
+
+\b
+Examples:
+  penstock chaos
+  penstock chaos wordcount --schedules 5 --seed 7
+  penstock chaos --seed 7 --only 3
+  penstock chaos --matrix --json
+"""
+
+
+def chaos(
+    app: Annotated[
+        str | None,
+        typer.Argument(metavar="[APP]", help="Application; all of them in turn without it."),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--schedules", metavar="N", help="How many schedules to run.")
+    ] = 20,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", help="Equal seeds, equal schedules; or drawn anew."),
+    ] = None,
+    only: Annotated[
+        int | None,
+        typer.Option("--only", metavar="N", help="Run schedule N of the seed alone, from 0."),
+    ] = None,
+    nodes: Annotated[
+        int, typer.Option("--nodes", metavar="N", help="Nodes of the embedded cluster.")
+    ] = 4,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--matrix", help="Instead: each kind of fault once for each application, no chance."
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end.")
+    ] = False,
+) -> None:
+    """Run schedules; see `HELP`."""
+    with clean_exit():
+        names = [apps.make(app).name] if app else list(apps.names())
+        for name, value in (("schedules", count), ("seed", seed or 0), ("only", only or 0)):
+            if value < int(name == "schedules"):
+                allowed = f"a whole number of at least {int(name == 'schedules')}"
+                raise InvalidValue(name, "chaos", allowed, value)
+        seed = secrets.randbelow(1_000_000) if seed is None else seed
+        if full:
+            chosen = matrix(names)
+        else:
+            chosen = schedules(seed, count if only is None else only + 1, names, nodes)
+            chosen = chosen if only is None else chosen[only:]
+        require_java()
+        drivers = names if full else []
+        outcomes = []
+        total = len(chosen) + len(drivers)
+        say(f"{total} runs on {nodes} nodes" + ("" if full else f", seed {seed}"))
+        for outcome in _outcomes(chosen, drivers, nodes):
+            outcomes.append(outcome)
+            _tell(outcome, len(outcomes), total)
+        failed = [outcome for outcome in outcomes if not outcome.passed]
+        if as_json:
+            told = {"seed": None if full else seed, "outcomes": [o.to_dict() for o in outcomes]}
+            typer.echo(json.dumps(told))
+        else:
+            typer.echo(f"{len(outcomes) - len(failed)} of {total} equal to the row")
+        if failed:
+            raise typer.Exit(1)
+
+
+def _outcomes(chosen: list[Schedule], drivers: list[str], nodes: int) -> Iterator[Outcome]:
+    try:
+        from penstock import spark as engine
+        from penstock.runtimes.spark.trial import driver_killed, trial
+    except ImportError as error:
+        raise PenstockError(
+            f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
+        ) from None
+    with engine.cluster(engine.embedded(nodes, 1, MEMORY_MB)) as spark:
+        for schedule in chosen:
+            yield trial(spark, schedule)
+        for name in drivers:
+            yield driver_killed(spark, name, nodes)
+
+
+def _tell(outcome: Outcome, number: int, total: int) -> None:
+    verdict = "equal" if outcome.passed else "FAILED"
+    say(f"{number}/{total} {verdict} in {outcome.seconds:g} s: {outcome.schedule}")
+    if outcome.passed:
+        return
+    unequal = ", ".join(name for name, equal in outcome.equal.items() if not equal)
+    say(f"  {outcome.error or f'not what it must be: {unequal}'}")
+    for line in outcome.happened:
+        say(f"  {line}")

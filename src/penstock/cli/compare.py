@@ -1,0 +1,130 @@
+"""``penstock compare``: the same input under several strategies."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.exits import INTERRUPTED, clean_exit, say
+from penstock.cli.java import require_java
+from penstock.cli.progress import Progress
+from penstock.cli.show import show_entries
+from penstock.model import InvalidValue, PenstockError
+from penstock.planning import chosen
+from penstock.report.comparison import Entry
+from penstock.report.comparison_page import write_comparison
+from penstock.runtimes.compare import Engine, Scenario, compare
+
+HELP = """Run the same input under several strategies, and compare what came of it.
+
+With --engine spark every strategy gets a process and an embedded cluster of its own, one after the
+other. With --engine sim the same control loop runs in virtual time, on nodes of which the highest
+rate takes 70 % when it is spread evenly. A strategy that fails is told, and the others go on.
+
+Exit codes: 0 fine, 1 a strategy failed or rows were lost or duplicated, 2 bad input,
+130 interrupted (what was done until then is shown).
+
+\b
+Examples:
+  penstock compare wordcount --strategies even,ra,penstock --engine sim --seconds 300
+  penstock compare commcount --strategies even,ms,penstock --zipf 1.2 --rate 4000
+  penstock compare topn --strategies even,penstock --rate steps:1800x20,4500x20,2000x20 --json
+"""
+
+#: What the page says of where its figures come from.
+NOTES = {
+    "spark": "Measured on an embedded cluster, a fresh one for each strategy.",
+    "sim": "Simulated, not measured.",
+}
+
+
+def compare_command(
+    app: Annotated[
+        str,
+        typer.Argument(
+            metavar="APP", help="Application, as 'penstock apps' lists them.", show_default=False
+        ),
+    ],
+    names: Annotated[
+        str,
+        typer.Option("--strategies", metavar="NAMES", help="With commas between them, or 'all'."),
+    ] = "even,penstock",
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="NAME", help="'spark', or 'sim' for virtual time.")
+    ] = "spark",
+    rate: Annotated[
+        str, typer.Option("--rate", metavar="PROFILE", help="Tuples a second over time.")
+    ] = "2000",
+    zipf: Annotated[
+        float, typer.Option("--zipf", metavar="Z", help="Skew of the keys, 0 to 2.")
+    ] = 1.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="N", help="How long tuples come.")
+    ] = 60.0,
+    nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="Nodes that there are.")] = 4,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds, equal input.")] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object a line for each strategy.")
+    ] = False,
+    report: Annotated[
+        Path, typer.Option("--report", metavar="FILE", help="Where the HTML page goes.")
+    ] = Path("penstock-comparison.html"),
+) -> None:
+    """Compare strategies; see `HELP`."""
+    entries: list[Entry] = []
+    interrupted = False
+    with clean_exit():
+        asked = chosen(names)
+        scenario = Scenario(app, rate, zipf, seconds, nodes, seed)
+        run = engine_of(engine)
+        quiet = sys.stderr.isatty()
+        with Progress(len(asked), doing="comparing") as progress:
+
+            def tell(name: str, text: str) -> None:
+                if text == "starting":
+                    progress.now(name)
+                    if not quiet:
+                        say(f"comparing: {name}")
+                progress.detail(f"{name}, {text}")
+
+            try:
+                for entry in compare(scenario, asked, run, tell):
+                    entries.append(entry)
+                    if as_json:
+                        typer.echo(json.dumps(entry.to_dict(), allow_nan=False))
+            except KeyboardInterrupt:
+                interrupted = True
+        if not as_json:
+            show_entries(entries)
+        if entries:
+            settings = {"engine": engine, **asdict(scenario)}
+            write_comparison(report, f"{app} compared", entries, settings, NOTES[engine])
+            say(f"report in {report}")
+    if interrupted:
+        say("penstock: interrupted")
+        raise typer.Exit(INTERRUPTED)
+    if not all(entry.sound for entry in entries):
+        raise typer.Exit(1)
+
+
+def engine_of(name: str) -> Engine:
+    """Return what runs a scenario, and check that it can."""
+    if name == "sim":
+        from penstock.runtimes.sim.compare import simulated
+
+        return simulated
+    if name != "spark":
+        raise InvalidValue("engine", "a comparison", "spark or sim", name)
+    require_java()
+    try:
+        from penstock.runtimes.spark.compare import on_spark
+    except ImportError as error:
+        raise PenstockError(
+            f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
+        ) from None
+    return on_spark

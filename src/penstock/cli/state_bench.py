@@ -1,0 +1,153 @@
+"""``penstock state-bench``: how long state takes to save, to rebuild and to move."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from penstock.cli.exits import clean_exit
+from penstock.cli.java import require_java
+from penstock.model import InvalidValue, PenstockError
+
+#: As many as a code of 7 + 3 needs.
+DEFAULT_NODES = 11
+
+#: Memory of an executor: some states are larger than what a run of small batches needs.
+MEMORY_MB = 900
+
+#: Longest wait for the executors.
+START_S = 300.0
+
+TITLES = {
+    "coding": "the code alone, 10 MB, one core",
+    "sizes": "one instance, saved; then its node is lost, and it is rebuilt",
+    "moved": "instances of all nodes, saved at once; then each moves to the next node",
+    "lost": "instances of one node, saved; then the node is lost, and the others rebuild them",
+    "missing": "one instance rebuilt while further keepers are missing",
+}
+
+HELP = """Measure how long state takes to save, to rebuild and to move, by peers and by checkpoint.
+
+The experiments are coding, sizes, moved, lost and missing; see docs/state-bench.md for what they
+show and for how to run them over links of a given speed. Without --master an embedded cluster is
+started, one process for each node; a code of R + C needs R + C + 1 nodes, and with fewer the one
+that fits is used and named.
+
+Exit codes: 0 fine, 2 bad input or a failed measurement, 130 interrupted.
+
+\b
+Examples:
+  penstock state-bench
+  penstock state-bench --nodes 5 --raw 3 --check 1 --sizes 10,40 --only sizes,missing
+  penstock state-bench --json
+"""
+
+
+def state_bench(
+    nodes: Annotated[
+        int,
+        typer.Option(
+            "--nodes",
+            metavar="N",
+            help="Nodes of the embedded cluster, or of the master.",
+        ),
+    ] = DEFAULT_NODES,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Spark master instead of an embedded cluster."
+        ),
+    ] = None,
+    raw: Annotated[int, typer.Option("--raw", metavar="R", help="Raw fragments.")] = 7,
+    check: Annotated[int, typer.Option("--check", metavar="C", help="Check fragments.")] = 3,
+    sizes: Annotated[
+        str, typer.Option("--sizes", metavar="MB,...", help="States of one instance.")
+    ] = "10,40,80,200",
+    instances: Annotated[
+        str, typer.Option("--instances", metavar="N,...", help="Instances that move.")
+    ] = "1,2,4,8,16",
+    most: Annotated[
+        float, typer.Option("--most", metavar="MB", help="Largest state of one that moves.")
+    ] = 80.0,
+    only: Annotated[
+        str, typer.Option("--only", metavar="NAME,...", help="Experiments to run.")
+    ] = ",".join(TITLES),
+    repeats: Annotated[
+        int, typer.Option("--repeats", metavar="N", help="Figures are medians of so many.")
+    ] = 3,
+    server: Annotated[
+        str,
+        typer.Option(
+            "--server",
+            metavar="URL",
+            help="Keep checkpoints on this server for files, by PUT and GET, instead of a folder.",
+        ),
+    ] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end.")
+    ] = False,
+) -> None:
+    """Measure state; see `HELP`."""
+    with clean_exit():
+        wanted = only.split(",")
+        if not set(wanted) <= set(TITLES):
+            raise InvalidValue("only", "state-bench", "some of " + ", ".join(TITLES), only)
+        require_java()
+        try:
+            from penstock import spark as engine
+            from penstock.runtimes.spark.session import wait_for_executors
+            from penstock.runtimes.spark.state_bench import Asked, measure
+        except ImportError as error:
+            raise PenstockError(
+                f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
+            ) from None
+        asked = Asked(
+            wanted,
+            _numbers("sizes", sizes),
+            [int(n) for n in _numbers("instances", instances)],
+            most_mb=most,
+            raw=raw,
+            check=check,
+            repeats=repeats,
+            server=server,
+        )
+        console = Console(stderr=True)
+        where = master or engine.embedded(nodes, memory_mb=MEMORY_MB)
+        with console.status(f"starting Spark on {where}") as status:
+
+            def say(text: str) -> None:
+                status.update(text)
+                if not console.is_terminal:
+                    console.print(text, style="dim")
+
+            with engine.cluster(where, timeout_s=START_S) as spark:
+                wait_for_executors(spark, nodes, START_S)
+                results = measure(spark, asked, say)
+        if as_json:
+            typer.echo(json.dumps(results))
+        else:
+            for name, rows in results.items():
+                _show(TITLES[name], rows)
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidValue(name, "state-bench", "numbers with commas between them", text) from None
+    if not all(value > 0 for value in found):
+        raise InvalidValue(name, "state-bench", "more than 0", text)
+    return found
+
+
+def _show(title: str, rows: list[dict[str, Any]]) -> None:
+    table = Table(title=title, title_justify="left")
+    for column in rows[0]:
+        table.add_column(column.replace("_", " "), justify="right")
+    for row in rows:
+        table.add_row(*(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values()))
+    Console().print(table)

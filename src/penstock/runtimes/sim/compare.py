@@ -1,0 +1,134 @@
+"""A scenario in the simulator, as an entry of a comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.control.explain import headline
+from penstock.model import Cluster, Measurements, Topology, expand
+from penstock.model.sizing import sized_for
+from penstock.pipeline.layout import Layout
+from penstock.report.comparison import Entry, Instant, Told
+from penstock.runtimes.compare import Scenario, Tell
+from penstock.runtimes.sim.costs import CostProfile
+from penstock.runtimes.sim.drive import Run, simulate
+from penstock.runtimes.sim.keys import KeySpace
+from penstock.runtimes.sim.record import Moment
+from penstock.runtimes.sim.workload import Workload
+from penstock.strategies import strategies
+
+#: Points that a series has at the most.
+MOST_POINTS = 240
+
+#: Part of a node's memory that all instances together take.
+SPARE_MEMORY = 0.5
+
+#: How often the loop evaluates, in batches of a second; on Spark it is as many batches.
+EVERY_S = 5.0
+
+
+def simulated(scenario: Scenario, strategy: str, tell: Tell) -> Entry:
+    """Run a scenario in virtual time, with the costs of micro-batches on Spark."""
+    topology, cluster, workload = prepared(scenario)
+    run = simulate(
+        topology,
+        cluster,
+        strategies.make(strategy),
+        workload,
+        seconds=scenario.seconds,
+        every_s=EVERY_S,
+        costs=CostProfile.spark(),
+        seed=scenario.seed,
+        watch=lambda at_s: tell(f"at {at_s:,.0f} s of {scenario.seconds:,.0f} s"),
+    )
+    return entry_of(run)
+
+
+def prepared(scenario: Scenario) -> tuple[Topology, Cluster, Workload]:
+    """Make the topology, the stream, and nodes of which its highest rate takes 70 % when even."""
+    app, profile = scenario.made, scenario.profile
+    pipeline = app.pipeline(app.source(profile, zipf=scenario.zipf, seed=scenario.seed))
+    topology = Layout.of(pipeline).topology(max(2, scenario.nodes))
+    topology.require_runnable()
+    keys = KeySpace(zipf=scenario.zipf, seed=scenario.seed)
+    workload = Workload.even(topology, profile, keys)
+    times = range(math.ceil(scenario.seconds))
+    peak = {name: max(own.rate(float(t)) for t in times) for name, own in workload.rates.items()}
+    graph = expand(topology, Measurements(source_rates=peak))
+    # Memory for all on each: the embedded cluster's nodes are short of CPU, not of memory.
+    mem_mb = float(graph.mem_mb.sum()) / SPARE_MEMORY
+    equal = sized_for(graph, scenario.nodes).nodes
+    nodes = tuple(replace(n, mem_mb=max(n.mem_mb, mem_mb), slots=len(graph)) for n in equal)
+    return topology, Cluster(nodes), workload
+
+
+def entry_of(run: Run) -> Entry:
+    """Make an entry of a simulation. A fluid loses nothing but what is dropped."""
+    summary = run.summary()
+    latency = summary["latency_ms"] or {}
+    return Entry(
+        run.strategy,
+        seconds=summary["seconds"],
+        throughput_per_s=summary["throughput_per_s"],
+        p50_ms=latency.get("p50"),
+        p95_ms=latency.get("p95"),
+        p99_ms=latency.get("p99"),
+        nodes=summary["nodes"],
+        most_nodes=summary["most_nodes"],
+        node_seconds=summary["node_seconds"],
+        remote_share=summary["remote_share"],
+        lit=summary["lit"],
+        lin=summary["lin"],
+        moves=summary["moves"],
+        silent_s=_longest_silence(run.moments),
+        decisions=len(run.decisions),
+        rows_lost=round(summary["dropped"]),
+        rows_duplicated=0,
+        series=_series(run.moments),
+        told=tuple(Told(event.now_s, headline(event)) for event in run.decisions),
+    )
+
+
+def _longest_silence(moments: Sequence[Moment]) -> float:
+    longest = silent = 0.0
+    for moment in moments:
+        due = moment.arriving_per_s > 0 or moment.queued > 0
+        silent = silent + moment.seconds if due and moment.output_per_s <= 0 else 0.0
+        longest = max(longest, silent)
+    return longest
+
+
+def _series(moments: Sequence[Moment]) -> tuple[Instant, ...]:
+    """One instant for each stretch of moments, their mean."""
+    size = max(1, -(-len(moments) // MOST_POINTS))
+    found = []
+    for low in range(0, len(moments), size):
+        some = moments[low : low + size]
+
+        def mean(name: str, some: Sequence[Moment] = some) -> float:
+            return float(sum(getattr(m, name) for m in some)) / len(some)
+
+        flowing = [m.percentiles_ms for m in some if m.throughput_per_s > 0]
+        p50, p95, p99 = (
+            (sum(own[i] for own in flowing) / len(flowing) for i in range(3))
+            if flowing
+            else (None, None, None)
+        )
+        found.append(
+            Instant(
+                some[-1].at_s,
+                mean("arriving_per_s"),
+                mean("throughput_per_s"),
+                p50,
+                p95,
+                p99,
+                mean("nodes"),
+                mean("remote_share"),
+                mean("lin"),
+                mean("lit"),
+                some[-1].queued,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""The experiments of the papers' evaluation sections, in the papers' settings, simulated."""

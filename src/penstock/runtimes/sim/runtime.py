@@ -1,0 +1,390 @@
+"""The simulator as a runtime: what the control loop sees of Spark, it sees of this."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.control.port import ActionFailed, Applied, Observation
+from penstock.model import Cluster, InvalidValue, LoadWeights, Plan, Topology
+from penstock.model.arrays import FloatArray, group_sums
+from penstock.model.cost import fraction, lin, lit
+from penstock.model.topology import Kind
+from penstock.runtimes.sim.changes import change_of
+from penstock.runtimes.sim.costs import CostProfile
+from penstock.runtimes.sim.faults import Fault
+from penstock.runtimes.sim.fluid import Fluid, Step
+from penstock.runtimes.sim.keys import KeySpace
+from penstock.runtimes.sim.latency import delays, sample_batched_ms, sample_ms
+from penstock.runtimes.sim.machines import Machines
+from penstock.runtimes.sim.measure import Window, measured
+from penstock.runtimes.sim.record import Moment
+from penstock.runtimes.sim.wiring import wire
+from penstock.runtimes.sim.workload import Workload
+
+#: Steps while something changes, and while nothing does, in seconds. Where moments are long, so are
+#: steps: a tenth of one.
+FINE_S, COARSE_S = 0.1, 1.0
+
+#: How long after a change steps stay fine, in seconds.
+UNSETTLED_S = 3.0
+
+#: Paths that are drawn for the latency of an interval.
+PATHS = 256
+
+#: Intervals that a measurement looks back on.
+WINDOW = 10
+
+
+class SimRuntime:
+    """Runs one topology under a plan in virtual time; implements `penstock.control.port.Runtime`.
+
+    Parameters
+    ----------
+    topology : Topology
+        Parallelism as declared.
+    cluster : Cluster
+        Nodes that are there.
+    plan : Plan
+    workload : Workload
+    costs : CostProfile, optional
+    faults : sequence of Fault
+    drop : bool
+        Drop the newest tuples of full queues instead of holding senders back.
+    seed : int
+    interval_s : float
+        Length of the moments in `moments`.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        cluster: Cluster,
+        plan: Plan,
+        workload: Workload,
+        *,
+        costs: CostProfile | None = None,
+        faults: Sequence[Fault] = (),
+        drop: bool = False,
+        seed: int = 0,
+        interval_s: float = 1.0,
+    ) -> None:
+        topology.require_runnable()
+        missing = [o.name for o in topology.sources if o.name not in workload.rates]
+        if missing:
+            raise InvalidValue("rates", "a workload", "given for every source", missing[0])
+        for fault in faults:
+            if fault.node is not None and fault.node not in cluster.index:
+                raise InvalidValue("node", f"fault {fault}", "a node of the cluster", fault.node)
+        self._topology, self._plan, self._workload = topology, plan, workload
+        self._costs, self._drop = costs or CostProfile(), drop
+        self._machines = Machines(cluster, self._costs)
+        self._faults = deque(sorted(faults, key=lambda f: f.at_s))
+        self._made: dict[str, int] = {}
+        self._noise, self._paths = (
+            np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2)
+        )
+        self.interval_s = interval_s
+        self.now_s, self._changed_s = 0.0, 0.0
+        self.moments: list[Moment] = []
+        self.closed = {name: np.zeros(len(topology.operators)) for name in _COUNTERS}
+        self._pause_until = np.zeros(len(plan.node_of))
+        self._window: deque[Window] = deque(maxlen=WINDOW)
+        self.carried_bytes = self.changes = 0
+        self._moved = self._seen_moves = 0
+        self._wire(None)
+
+    # ---- what the loop asks for
+
+    @property
+    def topology(self) -> Topology:
+        """What is planned; parallelism as declared."""
+        return self._topology
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that runs."""
+        return self._plan
+
+    @property
+    def cluster(self) -> Cluster:
+        """Nodes as far as anybody knows: one that was lost is seen until that is noticed."""
+        return self._machines.seen
+
+    @property
+    def keys(self) -> KeySpace:
+        """The keys of the stream."""
+        return self._workload.keys
+
+    def observe(self) -> Observation:
+        """Say what was measured; see `Runtime.observe`."""
+        last = self.moments[-1] if self.moments else None
+        if last is None:
+            return Observation(self.now_s, -1, self.cluster)
+        window = list(self._window)
+        found = measured(window, self) if len(window) >= 3 else None
+        p50, p95, p99 = last.percentiles_ms
+        return Observation(
+            now_s=self.now_s,
+            batch=len(self.moments) - 1,
+            cluster=self.cluster,
+            measurements=found,
+            batch_ms=self._batch_s(last.throughput_per_s) * 1e3,
+            throughput_per_s=last.throughput_per_s,
+            arriving_per_s=last.arriving_per_s,
+            queue_length=round(float(self.fluid.queue[self.fluid.is_source].sum())),
+            latency_ms={"p50": p50, "p95": p95, "p99": p99},
+            remote_share=last.remote_share,
+        )
+
+    def request_nodes(self, total: int) -> None:
+        """Ask for nodes until there are so many; they come after ``arrival_s``."""
+        self._machines.request(total, self.now_s)
+
+    def release_nodes(self, names: tuple[str, ...]) -> None:
+        """Give up nodes that hold no instance any more."""
+        held = {self._plan.nodes[i] for i in np.unique(self._plan.node_of).tolist()}
+        for name in names:
+            if name in held:
+                raise ActionFailed(f"node {name!r} cannot be released: it holds instances")
+        self._machines.release(names)
+        self._rewire()
+
+    def apply(self, plan: Plan) -> Applied:
+        """Use a plan from now on; what it moves stands still meanwhile, the rest goes on."""
+        gone = [plan.nodes[i] for i in np.unique(plan.node_of).tolist()]
+        gone = [name for name in gone if name not in self._machines.there.index]
+        if gone:
+            raise ActionFailed(f"the plan uses node {gone[0]!r}, which is not there")
+        change = change_of(self._topology, self._plan, plan, self._machines.there, self._costs)
+        before, old = self._plan, self.fluid
+        self._plan = plan
+        pause = np.maximum(change.carried(self._pause_until - self.now_s), change.pause_s)
+        self._pause_until = self.now_s + np.maximum(pause, 0.0)
+        self._moved += change.moved
+        self.changes += 1
+        self.carried_bytes += change.state_bytes
+        self._window.clear()
+        self._close(old)
+        same = dict(before.parallelism) == dict(plan.parallelism)
+        self._wire(old.queue if same else None, old)
+        return Applied(float(change.pause_s.max(initial=0.0)), change.state_bytes)
+
+    # ---- virtual time
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; every whole interval becomes a moment."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s - 1e-9:
+            self._interval(min(self.interval_s, end_s - self.now_s))
+
+    def _interval(self, seconds: float) -> None:
+        end_s, moved = self.now_s + seconds, self._seen_moves
+        total = _Sums()
+        while self.now_s < end_s - 1e-9:
+            self._events()
+            self._step(min(self._step_s(), end_s - self.now_s), total)
+        self.now_s = end_s  # without the rounding of many small steps
+        self._record(seconds, total, self._moved - moved)
+        self._seen_moves = self._moved
+
+    def _step_s(self) -> float:
+        settled = self.now_s - self._changed_s >= UNSETTLED_S
+        still = bool((self._pause_until > self.now_s).any())
+        length = max(COARSE_S, self.interval_s / 10) if settled and not still else FINE_S
+        times = self._machines.next_s + [fault.at_s for fault in self._faults]
+        ahead = [t - self.now_s for t in times if t - self.now_s > 1e-9]
+        return min([length, *ahead])
+
+    def _step(self, seconds: float, total: _Sums) -> None:
+        operators = self.fluid.wiring.topology.operators
+        offered = np.zeros(len(operators))
+        for i, operator in enumerate(operators):
+            if operator.kind is Kind.SOURCE:
+                profile = self._workload.rates[operator.name]
+                made = profile.position(self.now_s + seconds)
+                offered[i] = made - self._made.get(operator.name, 0)
+                self._made[operator.name] = made
+        if self._workload.noise:
+            # The tuples of a second vary so much; those of a part of it vary more.
+            spread = self._workload.noise / np.sqrt(seconds)
+            shape = 1.0 / spread**2
+            offered *= self._noise.gamma(shape, 1.0 / shape, len(offered))
+        halted = self._pause_until > self.now_s + 1e-9
+        dropped = float(self.fluid.dropped.sum())
+        step = self.fluid.step(seconds, offered, self.speed, halted)
+        total.offered += offered.sum()
+        total.dropped += float(self.fluid.dropped.sum()) - dropped
+        total.read += float(step.processed[self.fluid.is_source].sum())
+        total.out += float((step.processed * self._leaves).sum())
+        total.per_operator = total.per_operator + offered
+        total.add(step)
+        self.now_s += seconds
+
+    def _record(self, seconds: float, total: _Sums, moved: int) -> None:
+        step = total.step
+        assert step is not None
+        wiring, cluster = self.fluid.wiring, self.fluid.cluster
+        pause = np.maximum(self._pause_until - self.now_s, 0.0)
+        lost_s = self._costs.detect_s + self._costs.restart_s
+        pause = np.where(wiring.node_of < 0, np.maximum(pause, lost_s), pause)
+        if self.fluid.batches is not None:
+            waiting = float(self.fluid.queue[self.fluid.is_source].sum())
+            drawn = sample_batched_ms(
+                self.fluid.batches, total.read / seconds, waiting, self._paths, PATHS
+            )
+        else:
+            found = delays(wiring, cluster, step, self.fluid.queue, self.speed, pause)
+            drawn = sample_ms(wiring, found, self._costs, self._paths, PATHS)
+        used = np.unique(wiring.node_of[wiring.node_of >= 0])
+        cpu, mem, io = self.node_use(step)
+        balance = LoadWeights().combine(cpu, mem, io)[used]
+        tiers = step.emitted @ wiring.tiers
+        sent = float(tiers.sum())
+        offered, taken = total.per_operator / seconds, 1.0 - self.speed
+        self._window.append(Window(seconds, cluster.names, offered, taken, mem, io, drawn))
+        self.moments.append(
+            Moment(
+                at_s=self.now_s,
+                seconds=seconds,
+                arriving_per_s=total.offered / seconds,
+                throughput_per_s=total.read / seconds,
+                output_per_s=total.out / seconds,
+                latency_ms=drawn,
+                queued=float(self.fluid.queue.sum()),
+                dropped=total.dropped,
+                nodes=len(used),
+                cpu_use=float(cpu[used].mean()) if len(used) else 0.0,
+                remote_share=float(tiers[2]) / sent if sent > 0 else 0.0,
+                lin=lin(balance),
+                lit=self._lit(step.processed),
+                moved=moved,
+                halted=int((pause > 0).sum()),
+            )
+        )
+
+    # ---- parts
+
+    def node_use(self, step: Step) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """CPU, memory and I/O use of each node in a step, as fractions."""
+        wiring, cluster = self.fluid.wiring, self.fluid.cluster
+        there = wiring.node_of >= 0
+        node, count = np.maximum(wiring.node_of, 0), len(cluster)
+        operators = wiring.topology.operators
+        held = np.array([o.mem_mb + o.state_mb / o.parallelism for o in operators])
+        io_bytes = np.array([o.io_bytes_per_tuple for o in operators])[wiring.operator_of]
+        reserve = group_sums(node, np.where(there, wiring.reserve_cores, 0.0), count)
+        mem = group_sums(node, np.where(there, held[wiring.operator_of], 0.0), count)
+        io = group_sums(node, step.processed * io_bytes / 1e6 / step.seconds, count)
+        return (
+            np.minimum(fraction(step.cores + reserve, cluster.cpu_cores), 1.0),
+            fraction(mem, cluster.mem_mb),
+            fraction(io, cluster.io_mb_s),
+        )
+
+    def _lit(self, processed: FloatArray) -> float:
+        wiring = self.fluid.wiring
+        found = [
+            lit(processed[wiring.span(i)])
+            for i, o in enumerate(wiring.topology.operators)
+            if o.kind is Kind.STATEFUL and o.parallelism > 1
+        ]
+        return max(found, default=0.0)
+
+    def _wire(self, queue: FloatArray | None, old: Fluid | None = None) -> None:
+        """Compile the plan that now runs, and carry the queues over."""
+        there = self._machines.there
+        wiring = wire(
+            self._topology,
+            self._plan,
+            there,
+            self._workload.keys,
+            self._costs,
+            self._workload.parts(self.now_s),
+            self._workload.routers,
+        )
+        self.fluid = Fluid(wiring, there, self._costs, self._drop)
+        if queue is not None:
+            self.fluid.queue = queue.copy()
+        elif old is not None:
+            sums = np.add.reduceat(old.queue, old.wiring.first[:-1])
+            self.fluid.queue = sums[wiring.operator_of] * wiring.weight
+        senders = {edge.source for edge in wiring.topology.edges}
+        ends = [o.selectivity if o.name not in senders else 0.0 for o in wiring.topology.operators]
+        self._leaves = np.array(ends)[wiring.operator_of]
+        self.speed = self._machines.speed
+        self._changed_s = self.now_s
+
+    def _close(self, fluid: Fluid) -> None:
+        """Add the counters of a plan that ends to those of its operators."""
+        for name in _COUNTERS:
+            self.closed[name] += np.add.reduceat(getattr(fluid, name), fluid.wiring.first[:-1])
+
+    def totals(self) -> dict[str, FloatArray]:
+        """Tuples of each operator since the start: arrived, processed, dropped, and queued now."""
+        first = self.fluid.wiring.first[:-1]
+        found = {
+            name: self.closed[name] + np.add.reduceat(getattr(self.fluid, name), first)
+            for name in _COUNTERS
+        }
+        return {**found, "queued": np.add.reduceat(self.fluid.queue, first)}
+
+    def _events(self) -> None:
+        """Let happen what is due."""
+        changed = self._machines.pass_time(self.now_s)
+        while self._faults and self._faults[0].at_s <= self.now_s + 1e-9:
+            fault = self._faults.popleft()
+            self._machines.strike(fault, fault.node or self._busiest(), self.now_s)
+            changed = True
+        if changed:
+            self._rewire()
+
+    def _rewire(self) -> None:
+        """Go on under the same plan on other nodes, or at other speeds."""
+        old = self.fluid
+        self._close(old)
+        self._wire(old.queue)
+
+    def _busiest(self) -> str:
+        wiring, cluster = self.fluid.wiring, self.fluid.cluster
+        there = wiring.node_of >= 0
+        load = self.fluid.processed * wiring.service_s + wiring.reserve_cores
+        sums = group_sums(wiring.node_of[there], load[there], len(cluster))
+        return cluster.names[int(np.argmax(sums))]
+
+    def _batch_s(self, per_s: float) -> float:
+        if self.fluid.batches is None:
+            return self.interval_s
+        return self.fluid.batches.duration_s(per_s)
+
+
+_COUNTERS = ("arrived", "processed", "dropped")
+
+
+class _Sums:
+    """What adds up over the steps of an interval; instances as they were numbered last."""
+
+    def __init__(self) -> None:
+        self.offered = self.read = self.out = self.dropped = 0.0
+        self.per_operator: FloatArray = np.zeros(1)
+        self.step: Step | None = None
+
+    def add(self, step: Step) -> None:
+        """Add a step; one under another plan begins the sums by instance anew."""
+        before = self.step
+        same = before is not None and len(before.processed) == len(step.processed)
+        if before is None or not same or len(before.cores) != len(step.cores):
+            self.step = step
+            return
+        seconds = before.seconds + step.seconds
+        part = step.seconds / seconds
+        self.step = Step(
+            seconds,
+            before.processed + step.processed,
+            before.able + step.able,
+            before.emitted + step.emitted,
+            before.cores * (1 - part) + step.cores * part,
+            before.link_use * (1 - part) + step.link_use * part,
+        )

@@ -1,0 +1,97 @@
+"""Faults on the command line: what is wrong with them is said before Spark is started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import chaos
+from penstock.cli.main import app
+from penstock.pipeline.chaos import Schedule
+from penstock.runtimes.spark.trial import Outcome
+
+pytest.importorskip("pyspark")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--fault", "kill-executor"], "like kill-executor@batch=7"),
+        (["--fault", "explode@batch=3"], "one of kill-executor, kill-worker"),
+        (["--fault", "kill-driver@batch=3"], "without --checkpoint"),
+        (["--fault", "scale@batch=3:to=0"], "at least 1"),
+        (["--state", "memory"], "one of peers, checkpoint, both"),
+        (["--raw", "0"], "raw"),
+        (["--check", "-1"], "check"),
+        (["--backup-every", "0"], "every"),
+    ],
+)
+def test_what_a_run_cannot_do_is_said_at_once(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["run", "wordcount", *words])
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sandcount"], "sandcount"),
+        (["--schedules", "0"], "schedules"),
+        (["--seed", "-1"], "seed"),
+        (["--only", "-1"], "only"),
+        (["--nodes", "2"], "at least 3"),
+    ],
+)
+def test_what_chaos_cannot_do_is_said_at_once(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["chaos", *words])
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Stand for the cluster: the second run that there is fails."""
+    seen: list[Any] = []
+
+    def outcomes(chosen: list[Schedule], drivers: list[str], nodes: int) -> Any:
+        for schedule in chosen:
+            equal = {"counts": len(seen) != 1}
+            seen.append(schedule)
+            yield Outcome(str(schedule), schedule.app, schedule.name, equal, 1.0, "", ["a plan"])
+        for name in drivers:
+            seen.append(name)
+            yield Outcome(name, name, "kill-driver", {"counts": True})
+
+    monkeypatch.setattr(chaos, "_outcomes", outcomes)
+    monkeypatch.setattr(chaos, "require_java", lambda: None)
+    return seen
+
+
+def test_a_failed_schedule_is_told_with_its_seed_and_history(ran: list[Any]) -> None:
+    result = CliRunner().invoke(app, ["chaos", "wordcount", "--schedules", "3", "--seed", "8"])
+    assert result.exit_code == 1
+    assert "2/3 FAILED in 1 s: seed 8/1: wordcount" in result.stderr
+    assert "not what it must be: counts" in result.stderr
+    assert "  a plan" in result.stderr
+    assert "2 of 3 equal to the row" in result.stdout
+    assert len(ran) == 3
+
+
+def test_one_schedule_can_be_run_again(ran: list[Any]) -> None:
+    result = CliRunner().invoke(app, ["chaos", "--seed", "8", "--only", "4", "--json"])
+    assert result.exit_code == 0
+    assert [one.name for one in ran] == ["seed 8/4"]
+    assert '"seed": 8' in result.stdout
+
+
+def test_a_seed_that_was_drawn_is_told(ran: list[Any]) -> None:
+    result = CliRunner().invoke(app, ["chaos", "--schedules", "1"])
+    assert "seed " in result.stderr.splitlines()[0]
+
+
+def test_the_matrix_ends_with_killed_drivers(ran: list[Any]) -> None:
+    CliRunner().invoke(app, ["chaos", "topn", "--matrix"])
+    assert [getattr(one, "name", one) for one in ran][-2:] == ["scale", "topn"]

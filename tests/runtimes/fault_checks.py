@@ -1,0 +1,71 @@
+"""Applications under faults on an embedded cluster, in a process of its own; prints JSON.
+
+All kinds of faults in a few runs; ``penstock chaos --matrix`` runs every one for every application.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from penstock import spark as engine
+from penstock.pipeline.faults import Fault
+from penstock.runtimes.spark.trial import driver_killed, trial
+from penstock.testing.chaos import Schedule, schedules
+
+NODES = 4
+
+#: Runs by name: application, check fragments, faults.
+RUNS: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    "kills_and_scaling": (
+        "wordcount",
+        1,
+        (
+            "kill-executor@batch=2",
+            "kill-worker@batch=4",
+            "scale@batch=5:to=7",
+            "scale@batch=7:to=3",
+        ),
+    ),
+    "two_at_once_and_fragments": (
+        "topn",
+        2,
+        (
+            "kill-executor@batch=2:count=2",
+            "corrupt-fragment@batch=5",
+            "delete-fragment@batch=5:index=1",
+            "kill-executor@batch=5",
+        ),
+    ),
+    "kill_during_a_move": (
+        "commcount",
+        1,
+        ("move@batch=3", "kill-executor@batch=3:during=move"),
+    ),
+}
+
+#: Seed and number of random schedules.
+SEED, RANDOM = 5, 2
+
+
+def main() -> None:
+    """Run everything on one cluster."""
+    results: dict[str, Any] = {}
+    started = time.monotonic()
+    with engine.cluster(engine.embedded(NODES, 1, 900)) as spark:
+        for name, (app, check, faults) in RUNS.items():
+            parsed = tuple(Fault.parse(text) for text in faults)
+            outcome = trial(spark, Schedule(name, app, parsed, check=check))
+            results[name] = {**outcome.to_dict(), "faults": list(map(str, parsed))}
+        results["driver"] = driver_killed(spark, "wordcount", NODES).to_dict()
+        results["random"] = [
+            trial(spark, schedule).to_dict()
+            for schedule in schedules(SEED, RANDOM, ["debs2024", "portrait"], NODES)
+        ]
+    results["seconds"] = time.monotonic() - started
+    print("RESULT " + json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
