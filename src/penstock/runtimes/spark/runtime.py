@@ -73,7 +73,7 @@ class SparkRuntime:
         try:
             run.driver.retire(names)
         except (ExecutorLost, StateLost) as error:
-            run.driver.retiring -= set(names)
+            run.driver.ledger.retiring -= set(names)
             raise ActionFailed(f"what {', '.join(names)} keep could not be moved: {error}") from (
                 error
             )
@@ -81,7 +81,7 @@ class SparkRuntime:
         ids = [executor.id for name in names for executor in nodes.get(name, ())]
         sc: Any = run.spark.sparkContext
         if not sc._jsc.sc().killExecutors(sc._jvm.PythonUtils.toSeq(ids)):
-            run.driver.retiring -= set(names)
+            run.driver.ledger.retiring -= set(names)
             raise ActionFailed(f"{sc.master} cannot be told to release executors")
         run.released(ids)
         # Spark now wants none at all if it was never told a number: one that dies must be replaced.
