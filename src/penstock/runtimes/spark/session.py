@@ -29,6 +29,7 @@ LOCALITY_WAIT = "300s"
 NOISY = (
     "org.apache.spark.scheduler.TaskSchedulerImpl",
     "org.apache.spark.network.server.TransportRequestHandler",
+    "org.apache.spark.network.client.TransportClient",
     "org.apache.spark.network.client.TransportResponseHandler",
 )
 
