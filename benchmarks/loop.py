@@ -284,10 +284,10 @@ class Backlog:
 #: Ways to deal keys: options of the application, and whether the loop is on.
 ROUTERS: dict[str, tuple[dict[str, Any], bool]] = {
     "hash": ({}, False),
+    "penstock": ({"split": True}, True),
     "two_tier": ({}, True),
     "partial_key": ({"split": True, "grouping": "partial-key"}, False),
     "hot_key": ({"split": True, "grouping": "hot-key"}, False),
-    "penstock": ({"split": True}, True),
 }
 
 
