@@ -284,10 +284,10 @@ class Backlog:
 #: Ways to deal keys: options of the application, and whether the loop is on.
 ROUTERS: dict[str, tuple[dict[str, Any], bool]] = {
     "hash": ({}, False),
+    "penstock": ({"split": True}, True),
     "two_tier": ({}, True),
     "partial_key": ({"split": True, "grouping": "partial-key"}, False),
     "hot_key": ({"split": True, "grouping": "hot-key"}, False),
-    "penstock": ({"split": True}, True),
 }
 
 
@@ -316,7 +316,7 @@ def _dealt(spark: SparkSession, asked: argparse.Namespace, coefficient: float, n
     counts = {"behaviors": 2, "count": 2} | {counter: nodes}
     pipeline = app.pipeline(Backlog(inner, 0.7 * full), {"counts": Discard()}, parallelism=counts)
     # An instance a node, whatever the load: only the keys are to move.
-    strategy = Penstock(overload=1e6, slack=0.0, gain=1.0, chi=0.05)
+    strategy = Penstock(overload=10.0, slack=0.0, gain=1.0, chi=0.05)
     loop = Settings(
         every=2, cooldown=2, stable_rounds=1, verify=1, min_nodes=nodes, max_nodes=nodes
     )
@@ -534,9 +534,9 @@ def main() -> None:
     add("--zipf", default="0.2,0.4,0.6,0.8,1.0,1.2", help="coefficients")
     add("--routers", default=",".join(ROUTERS), help="for zipf")
     add("--rows", type=int, default=4000, help="of a batch, for zipf")
-    add("--cost-us", type=float, default=3000.0, help="of a row, for zipf and slow-node")
-    add("--warm", type=int, default=9, help="batches before it counts, for zipf")
-    add("--batches", type=int, default=8, help="that count, for zipf")
+    add("--cost-us", type=float, default=5000.0, help="of a row, for zipf and slow-node")
+    add("--warm", type=int, default=8, help="batches before it counts, for zipf")
+    add("--batches", type=int, default=6, help="that count, for zipf")
     add("--before-s", type=float, default=90.0, help="until the node is slow, for slow-node")
     add("--after-s", type=float, default=150.0, help="from then on, for slow-node")
     add("--json", action="store_true")

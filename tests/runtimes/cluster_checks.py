@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +24,6 @@ from penstock.apps import apps
 from penstock.apps.commcount import CommCount
 from penstock.control import Settings
 from penstock.pipeline import Discard, Memory
-from penstock.pipeline.profile import Profile
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
 from penstock.runtimes.spark.runtime import SparkRuntime
@@ -214,20 +213,38 @@ def driven(spark: Any) -> Iterator[Driven]:
         run.abandon()
 
 
+class Steered:
+    """A source whose rate is raised when a test says so: machines differ in how fast they react."""
+
+    stamp = None
+    end = None
+
+    def __init__(self, inner: Any, low: float, high: float) -> None:
+        self.inner, self.low, self.high = inner, low, high
+        self.schema, self.rate_per_s = inner.schema, low
+        self.raised_s = float("inf")
+
+    def available(self, elapsed_s: float) -> int:
+        late_s = max(0.0, elapsed_s - self.raised_s)
+        return int(self.low * (elapsed_s - late_s) + self.high * late_s)
+
+    def read(self, start: int, stop: int) -> Any:
+        return self.inner.read(start, stop)
+
+
 def recommend_only(spark: Any) -> dict[str, Any]:
     """A stream that needs fewer nodes than it has, and a loop that may only say so."""
-    return _waiting(spark, "steps:100x15", 15, recommend_only=True)
+    return _waiting(spark, recommend_only=True)
 
 
 def elastic(spark: Any) -> dict[str, Any]:
-    """A stream that needs one node, and later all of them."""
-    return _waiting(spark, "steps:100x16,900x24", 40)
+    """A stream that needs one or two nodes, and later all of them."""
+    return _waiting(spark)
 
 
-def _waiting(spark: Any, profile: str, seconds: float, **control: Any) -> dict[str, Any]:
+def _waiting(spark: Any, **control: Any) -> dict[str, Any]:
     app = CommCount(items=1000, cost_us=2000.0)
-    rate = Profile.parse(profile)
-    source = app.source(rate, zipf=0.2, seed=4, rows=rate.position(seconds))
+    source = Steered(app.source(1e6, zipf=0.2, seed=4), 100.0, 900.0)
     pipeline = app.pipeline(source, parallelism={"behaviors": 1, "count": 2 * NODES})
     nodes: list[int] = []
     events: dict[int, Any] = {}
@@ -241,22 +258,36 @@ def _waiting(spark: Any, profile: str, seconds: float, **control: Any) -> dict[s
         on_decision=lambda event: events.update({event.number: event}),
     ) as run:
         first = run.plan
-        while not run.await_end(0.2):
+
+        def until(reached: Callable[[], bool]) -> None:
+            deadline = time.monotonic() + 2 * WAIT_S
+            while not reached() and time.monotonic() < deadline and not run.await_end(0.1):
+                nodes.append(len(run.executors()))
             nodes.append(len(run.executors()))
+
+        if settings.recommend_only:
+            until(lambda: bool(events))
+            heard = run.driver.batch
+            until(lambda: run.driver.batch > heard + 4)
+        else:
+            until(lambda: len(run.executors()) < NODES)
+            source.raised_s = run.elapsed_s
+            until(lambda: len(run.executors()) == NODES == len(run.plan.active))
+        run.stop()
+        run.await_end(1)
+        reached = run.driver.position()["behaviors"]
         changed = run.plan is not first
         lost, duplicated = run.lost, run.duplicated
-        batches = len(run.records().batches)
     _ask_for(spark, NODES)
     out = pipeline["counts"].sink
     assert isinstance(out, Memory)
-    expected = app.expected(source.read(0, source.end or 0))["counts"]
+    expected = app.expected(source.read(0, reached))["counts"]
     return {
         "equal": app.result("counts", out.table()).equals(app.result("counts", expected)),
         "lost": lost,
         "duplicated": duplicated,
         "nodes": [number for number, _ in groupby(nodes)],
         "changed": changed,
-        "batches": batches,
         "decisions": [(event.status.value, event.text) for event in events.values()],
     }
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -21,6 +22,16 @@ from penstock.runtimes.spark.jvm import jvm_of
 
 #: Tasks wait this long for their own executor. When it dies the batch is cancelled instead.
 LOCALITY_WAIT = "300s"
+
+
+#: Classes of Spark that call it an error when an executor ends, as one that is released does. A run
+#: tells of executors that it loses by itself.
+NOISY = (
+    "org.apache.spark.scheduler.TaskSchedulerImpl",
+    "org.apache.spark.network.server.TransportRequestHandler",
+    "org.apache.spark.network.client.TransportClient",
+    "org.apache.spark.network.client.TransportResponseHandler",
+)
 
 
 class ClusterNotUp(PenstockError):
@@ -89,6 +100,7 @@ def session(
         memory = int(master.rstrip("]").split(",")[2])
         builder = builder.config("spark.executor.memory", f"{memory}m")
     spark: SparkSession = builder.getOrCreate()
+    _hush(spark)
     try:
         wait_for_executors(spark, expected_executors(master), timeout_s)
     except BaseException:
@@ -96,6 +108,13 @@ def session(
         spark.stop()
         raise
     return spark
+
+
+def _hush(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    log4j = jvm.org.apache.logging.log4j
+    for name in NOISY:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 def expected_executors(master: str) -> int:
