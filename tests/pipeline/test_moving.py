@@ -266,14 +266,18 @@ def test_what_was_rebuilt_from_damaged_fragments_is_coded_anew(tmp_path: Path) -
         path.unlink()
     setup.backend.lose(instance.place.partition("/")[0])
     # A home that keeps none of its fragments, so that nothing but the damage asks for new ones.
-    keepers = {k for block in setup.driver.catalog.find("sums", "sum", 0) for k in block.keepers}
+    keepers = {
+        k for block in setup.driver.ledger.catalog.find("sums", "sum", 0) for k in block.keepers
+    }
     plans = [setup.plan(turn, 3) for turn in range(NODES)]
     setup.driver.adopt(next(p for p in plans if str(p.placement["sum"][0]) not in keepers))
     assert instance.worn
     setup.batch(2)
     assert not instance.worn
     kept = {p.name for p in (tmp_path / "nodes").rglob("fragments/sum/0/*")}
-    assert {f"{b.first}-{b.last}.0" for b in setup.driver.catalog.find("sums", "sum", 0)} <= kept
+    assert {
+        f"{b.first}-{b.last}.0" for b in setup.driver.ledger.catalog.find("sums", "sum", 0)
+    } <= kept
     assert setup.result() == SUMS
 
 

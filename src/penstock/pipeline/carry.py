@@ -9,10 +9,10 @@ fragments. Nothing here changes what is in charge; that is the driver's to say, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from penstock.pipeline.frames import (
     encode,
     encode_json,
 )
+from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import Wave
 from penstock.state.codec import Code, TooFewFragments
 from penstock.state.fragments import FragmentStore, labelled, unlabelled
@@ -52,6 +53,30 @@ class Stage:
 
     places: tuple[str, ...]
     body: Body
+
+
+class Backend(Protocol):
+    """Something that runs tasks in places, and returns the frames for the driver."""
+
+    def run(self, layout: Layout, wave: Wave) -> Iterable[bytes]:
+        """Run a batch; raise if any task could not be run."""
+        ...
+
+    def job(self, name: str, stages: Sequence[Stage]) -> Iterable[bytes]:
+        """Run stages one after the other, each task in its place."""
+        ...
+
+    def place(self, home: str) -> str:
+        """Return what tells the place at a home from all others there ever were; "" is anywhere."""
+        ...
+
+    def keepers(self) -> Mapping[str, str]:
+        """Return, for each node that is there, the home of the process that keeps fragments."""
+        ...
+
+    def alive(self) -> frozenset[str]:
+        """Return the places that are there."""
+        ...
 
 
 @dataclass(frozen=True)

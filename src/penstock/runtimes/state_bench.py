@@ -197,10 +197,10 @@ class StateBench:
                     kept = wave.spreads[OPERATOR][index]
                     took["code"] = f"{kept.r}+{kept.c}"
                 place = places[index] if mode == "peers" else ""
-                driver.note_saved(wave, OPERATOR, index, answer["saved"], place)
+                driver.ledger.note_saved(wave, OPERATOR, index, answer["saved"], place)
             if lose:
                 backend.lost |= set(places)
-                blocks = driver.catalog.find(layout.pipeline.name, OPERATOR, 0)
+                blocks = driver.ledger.catalog.find(layout.pipeline.name, OPERATOR, 0)
                 keepers = blocks[0].keepers if blocks else ()
                 backend.lost |= set(keepers[:gone])
             plan = self._plan(layout, self._free(backend, after))

@@ -77,7 +77,7 @@ class SparkRuntime:
         """Spread what the nodes keep over the others."""
         run = self._run
         if undo:
-            run.driver.retiring -= set(names)
+            run.driver.ledger.retiring -= set(names)
             return
         used = {spot.node for spots in run.plan.placement.values() for spot in spots}
         if used & set(names):
@@ -85,7 +85,7 @@ class SparkRuntime:
         try:
             run.driver.retire(names)
         except (ExecutorLost, StateLost) as error:
-            run.driver.retiring -= set(names)
+            run.driver.ledger.retiring -= set(names)
             raise ActionFailed(f"what {', '.join(names)} keep could not be moved: {error}") from (
                 error
             )
@@ -101,6 +101,8 @@ class SparkRuntime:
             self.vacate_nodes(names, undo=True)
             raise ActionFailed(f"{sc.master} cannot be told to release executors")
         self._tell_released(ids)
+        # Spark now wants none at all if it was never told a number: one that dies must be replaced.
+        self._ask_for(len(run.executors()))
 
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on."""

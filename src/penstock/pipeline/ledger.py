@@ -1,0 +1,199 @@
+"""The driver's book of state: what is where, who keeps fragments of it, what that survives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.model import InvalidValue, Plan
+from penstock.pipeline.carry import Backend
+from penstock.pipeline.held import Held
+from penstock.pipeline.wave import Wave
+from penstock.state.catalog import Block, Catalog, chain
+from penstock.state.home import Keeping
+from penstock.state.spread import Spread, Tolerance, spread, tolerance, worst
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How a wave's state is kept by peers.
+
+    Parameters
+    ----------
+    keepers : tuple of str
+        Homes of those that keep fragments; none: nothing is sent to them.
+    spreads : mapping of str to tuple of Spread
+        Code and keepers, as homes, of each instance.
+    whole : frozenset of (str, int)
+        Instances that save everything.
+    """
+
+    keepers: tuple[str, ...] = ()
+    spreads: Mapping[str, tuple[Spread, ...]] = field(default_factory=dict)
+    whole: frozenset[tuple[str, int]] = frozenset()
+
+
+@dataclass(eq=False)
+class Ledger:
+    """State of one pipeline, as committed.
+
+    Parameters
+    ----------
+    topology : str
+    backend : Backend
+    keeping : Keeping
+    held : mapping of str to Held
+        By stateful vertex.
+    retiring : set of str
+        Nodes that are to keep nothing any more.
+    """
+
+    topology: str
+    backend: Backend
+    keeping: Keeping
+    held: dict[str, Held]
+    catalog: Catalog = field(default_factory=Catalog)
+    retiring: set[str] = field(default_factory=set)
+
+    def survives(self, plan: Plan) -> Tolerance | None:
+        """Say what losses of nodes the state survives now; None without any by peers."""
+        if not self.keeping.by_peers:
+            return None
+        homes = self.keeper_homes()
+        found = [
+            tolerance(
+                _own_keeper(plan, name, index, homes),
+                self.blocks(name, index),
+                homes,
+                asked=self.keeping.check + 1,
+            )
+            for name, held in self.held.items()
+            for index, instance in enumerate(held.instances)
+            if instance.version >= 0
+        ]
+        return worst(found) if found else None
+
+    def promise(self, plan: Plan) -> str:
+        """Say in words what the state survives now; empty before there is any."""
+        if all(held.empty for held in self.held.values()):
+            return ""
+        keeping = self.keeping_under(plan)
+        said = []
+        if keeping.by_peers:
+            found = self.survives(plan)
+            said.append("survives nothing: peers have none of it" if found is None else str(found))
+            if keeping.every > 1:
+                said.append(f"changes of up to {keeping.every - 1} batches may be lost with a node")
+        if keeping.in_checkpoint:
+            said.append(f"all of it is in the checkpoint at {keeping.shared}")
+        return "; ".join(said)
+
+    def kept(self, plan: Plan, number: int, *, backup: bool) -> Kept:
+        """Choose who keeps what of a wave; `backup`: peers get what changed in any case."""
+        if not (self.keeping_under(plan).by_peers and self.held):
+            return Kept()
+        keepers = self.keeper_homes()
+        if len(keepers) < 2:
+            # There is nobody else.
+            keepers = {}
+        spreads: dict[str, tuple[Spread, ...]] = {}
+        whole: set[tuple[str, int]] = set()
+        for name, held in self.held.items():
+            instances = held.instances[: plan.parallelism[name]]
+            wanted = [self._spread(plan, name, i, keepers) for i in range(len(instances))]
+            spreads[name] = tuple(
+                replace(one, keepers=tuple(keepers[place] for place in one.keepers))
+                for one in wanted
+            )
+            whole |= {
+                (name, i)
+                for i, instance in enumerate(instances)
+                if instance.version >= 0
+                and (instance.worn or self._thin(plan, name, i, wanted[i], keepers))
+            }
+        if not (backup or whole or self._due(number)):
+            # A layer of keepers that nothing is sent to would only take time.
+            return Kept()
+        return Kept(tuple(keepers.values()), spreads, frozenset(whole))
+
+    def floor(self, name: str, index: int) -> int:
+        """Last version of the oldest run that peers have of an instance; -1 if none."""
+        runs = self.blocks(name, index)
+        return max((block.last for block in runs if not block.first), default=-1)
+
+    def keeping_under(self, plan: Plan) -> Keeping:
+        """Return how state is kept under the plan: without pins, only a checkpoint is of use."""
+        keeping = self.keeping
+        if keeping.by_peers and not plan.pinned:
+            if not keeping.in_checkpoint:
+                raise InvalidValue(
+                    "state", "a run", "checkpoint or both: the plan pins nothing", keeping.mode
+                )
+            keeping = replace(keeping, mode="checkpoint")
+        return keeping
+
+    def keeper_homes(self) -> dict[str, str]:
+        """Return the homes of those that may keep fragments, by place."""
+        return {
+            self.backend.place(home): home
+            for node, home in self.backend.keepers().items()
+            if node not in self.retiring
+        }
+
+    def _spread(self, plan: Plan, name: str, index: int, homes: Mapping[str, str]) -> Spread:
+        key = f"{self.topology}/{name}/{index}"
+        own = _own_keeper(plan, name, index, homes)
+        return spread(own, key, homes, r=self.keeping.raw, c=self.keeping.check)
+
+    def _thin(
+        self, plan: Plan, name: str, index: int, wanted: Spread, homes: Mapping[str, str]
+    ) -> bool:
+        """Whether an instance's fragments survive less than they could."""
+        own = _own_keeper(plan, name, index, homes)
+        blocks = self.blocks(name, index)
+        if not blocks:
+            return bool(wanted.keepers)
+        now = tolerance(own, blocks, homes).nodes
+        return now < tolerance(own, [wanted], homes).nodes
+
+    def note_saved(
+        self, wave: Wave, name: str, index: int, saved: Mapping[str, Any], place: str | None = None
+    ) -> None:
+        """Take note of a version that an instance saved, and of who keeps its fragments."""
+        if place is None:
+            peers = wave.keeping.by_peers
+            place = self.backend.place(wave.homes[name][index]) if peers else ""
+        instance = self.held[name].instances[index]
+        instance.version, instance.place = int(saved["version"]), place
+        if "backed" not in saved or not wave.spreads[name][index].keepers:
+            return
+        one, topology = wave.spreads[name][index], self.topology
+        keepers = tuple(self.backend.place(home) for home in one.keepers)
+        first, last = saved["backed"]
+        size = int(saved["bytes"])
+        self.catalog.add(Block(topology, name, index, first, last, one.r, one.c, keepers, size))
+        instance.backed = last
+        instance.worn = instance.worn and first > 0
+        self.catalog.retain(topology, name, index, [last])
+
+    def blocks(self, name: str, index: int) -> tuple[Block, ...]:
+        """Find what peers have of an instance, the newest run first."""
+        backed = self.held[name].instances[index].backed
+        return chain(self.catalog.find(self.topology, name, index), backed)
+
+    def _due(self, number: int) -> bool:
+        """Whether any instance is to send peers what it changes in an attempt."""
+        every = self.keeping.every
+        return any(
+            number - instance.backed >= every
+            for held in self.held.values()
+            for instance in held.instances
+        )
+
+
+def _own_keeper(plan: Plan, name: str, index: int, homes: Mapping[str, str]) -> str:
+    """Return the place that keeps fragments on the node of an instance."""
+    node = plan.placement[name][index].node
+    # The homes are spots, such as node-1/0: asking the backend again would cost a call each.
+    return next((p for p, home in homes.items() if home.rpartition("/")[0] == node), "")

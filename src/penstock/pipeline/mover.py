@@ -1,0 +1,221 @@
+"""Carries state between batches: to new homes, out of fragments, from instance to instance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.model import Plan, RoutingTable
+from penstock.pipeline.carry import (
+    Backend,
+    Deal,
+    Keep,
+    Parcel,
+    Party,
+    Receive,
+    Send,
+    Settle,
+    Stage,
+)
+from penstock.pipeline.frames import STATS, Frame, decode_json
+from penstock.pipeline.held import Instance
+from penstock.pipeline.ledger import Ledger
+from penstock.pipeline.results import Carried, raise_error
+from penstock.pipeline.wave import Wave
+from penstock.state.recovery import Pull, Unrecoverable, plan_recovery
+from penstock.state.runs import Span, StateLost
+
+#: An instance whose state moves: vertex, number, what is known of it, the new place.
+Moved = tuple[str, int, Instance, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """Instances that give rows, and those that save a new version; each with its place."""
+
+    givers: tuple[tuple[Party, str], ...]
+    takers: tuple[tuple[Party, str], ...]
+
+
+@dataclass(eq=False)
+class Mover:
+    """Runs the jobs that carry state, and enters what they did into the ledger.
+
+    Nothing that fails here changes what is in charge.
+    """
+
+    ledger: Ledger
+    backend: Backend
+
+    def carry(self, plan: Plan) -> Carried:
+        """Bring the state of instances whose home changes to the new one."""
+        alive = self.backend.alive()
+        wanted: list[Moved] = []
+        for name, held in self.ledger.held.items():
+            spots = plan.placement[name]
+            for index, instance in enumerate(held.instances):
+                if instance.version < 0 or not instance.place:
+                    continue
+                if index >= len(spots) and instance.place in alive:
+                    # It is dealt to the others from where it is.
+                    continue
+                target = self.backend.place(str(spots[min(index, len(spots) - 1)]))
+                if target != instance.place:
+                    wanted.append((name, index, instance, target))
+        if not wanted:
+            return Carried()
+        copies = [w for w in wanted if w[2].place in alive]
+        rebuilt = [w for w in wanted if w[2].place not in alive]
+        size = self._send(copies, {}) + self._rebuild(rebuilt, alive)
+        for _, _, instance, target in wanted:
+            # What could not be put together is in the checkpoint, where the task finds it.
+            instance.place = target
+        return Carried(state_bytes=size, moved=len(copies), rebuilt=len(rebuilt))
+
+    def _rebuild(self, wanted: list[Moved], alive: frozenset[str]) -> int:
+        """Put state together from fragments, first from as few as needed, then from all."""
+        size, left = 0, wanted
+        why: dict[tuple[str, int], str] = {}
+        for everything in (False, True):
+            pieces: dict[tuple[str, int], tuple[Pull, ...]] = {}
+            for name, index, _, target in left:
+                try:
+                    plan = plan_recovery(self.ledger.blocks(name, index), alive, target)
+                except Unrecoverable as error:
+                    why[name, index] = str(error)
+                else:
+                    pieces[name, index] = plan.pulls + (plan.spares if everything else ())
+            tried = [w for w in left if pieces.get((w[0], w[1]))]
+            missing: dict[tuple[str, int], str] = {}
+            size += self._send(tried, pieces, missing)
+            why.update(missing)
+            for name, index, instance, _ in tried:
+                # Some of its fragments are not what they should be: it is to be coded anew.
+                instance.worn = instance.worn or (name, index) in missing
+            done = {(w[0], w[1]) for w in tried} - set(missing)
+            left = [w for w in left if (w[0], w[1]) not in done]
+        if left and not self.ledger.keeping.in_checkpoint:
+            told = "; ".join(f"{n}[{i}]: {why.get((n, i), 'no copies')}" for n, i, _, _ in left)
+            raise StateLost(f"state cannot be put together from what peers have: {told}")
+        for name, index, instance, _ in left:
+            instance.backed = -1
+            self.ledger.catalog.forget(self.ledger.topology, name, index)
+        if not self.ledger.keeping.in_checkpoint:
+            for _, _, instance, _ in wanted:
+                # Less only where backups are not made with every batch.
+                instance.version = instance.backed
+        return size
+
+    def _send(
+        self,
+        wanted: list[Moved],
+        pieces: Mapping[tuple[str, int], tuple[Pull, ...]],
+        missing: dict[tuple[str, int], str] | None = None,
+    ) -> int:
+        """Run the job that carries; return the bytes, and note what is missing."""
+        if not wanted:
+            return 0
+        parcels: dict[str, list[Parcel]] = {}
+        for to, (name, index, instance, _) in enumerate(wanted):
+            if (name, index) in pieces:
+                for pull in pieces[name, index]:
+                    run = Span(pull.block.first, pull.block.last)
+                    parcel = Parcel(name, index, instance.backed, to, ((run, pull.index),))
+                    parcels.setdefault(pull.keeper, []).append(parcel)
+            else:
+                parcel = Parcel(name, index, instance.version, to)
+                parcels.setdefault(instance.place, []).append(parcel)
+        runs = [
+            (
+                name,
+                index,
+                tuple({Span(p.block.first, p.block.last) for p in pieces.get((name, index), ())}),
+            )
+            for name, index, _, _ in wanted
+        ]
+        stages = (
+            Stage(tuple(parcels), Send(tuple(tuple(p) for p in parcels.values()))),
+            Stage(tuple(target for *_, target in wanted), Receive(tuple(runs))),
+        )
+        answers = self._answers("carry state", stages if parcels else stages[1:])
+        size = 0
+        for answer in answers:
+            size += int(answer["bytes"])
+            key = (answer["vertex"], answer["instance"])
+            gone = dict(answer["missing"])
+            if not gone and not answer["runs"]:
+                gone = {"all": "nothing of it came"}
+            if gone and missing is None:
+                raise StateLost(f"{key[0]}[{key[1]}] could not be copied: {gone}")
+            if gone and missing is not None:
+                missing[key] = "; ".join(f"versions {run}: {why}" for run, why in gone.items())
+        return size
+
+    def parties(self, plan: Plan, tables: Mapping[str, RoutingTable]) -> Dealt:
+        """Say who gives and who takes when router partitions are dealt by new tables."""
+        givers: list[tuple[Party, str]] = []
+        takers: list[tuple[Party, str]] = []
+        for name, table in tables.items():
+            held, count = self.ledger.held[name], plan.parallelism[name]
+            if held.empty or held.table is None:
+                continue
+            pairs = zip(held.table.partitions, table.partitions, strict=True)
+            moved = [(a, b) for a, b in pairs if a != b]
+            spots = plan.placement[name]
+            for index in range(max(len(held.instances), count)):
+                known = held.instances[index] if index < len(held.instances) else Instance()
+                party = Party(name, index, known.version, held.by, held.route, table)
+                spot = spots[min(index, len(spots) - 1)]
+                place = known.place or (self.backend.place(str(spot)) if plan.pinned else "")
+                if known.version >= 0 and any(a == index for a, _ in moved):
+                    givers.append((party, place))
+                if index < count and any(index in pair for pair in moved):
+                    takers.append((party, place))
+        return Dealt(tuple(givers), tuple(takers))
+
+    def deal(self, wave: Wave, dealt: Dealt) -> int:
+        """Move router partitions between instances, as a new version of those that change."""
+        to = {(p.vertex, p.instance): i for i, (p, _) in enumerate(dealt.takers)}
+        stages = [
+            Stage(
+                tuple(place for _, place in dealt.givers),
+                Deal(wave, tuple(party for party, _ in dealt.givers), to),
+            ),
+            self._settle(wave, dealt.takers),
+        ]
+        answers = self._answers("deal partitions anew", [*stages, *self._keep(wave)])
+        where = {(party.vertex, party.instance): place for party, place in dealt.takers}
+        for answer in answers:
+            if answer["saved"] is not None:
+                key = (answer["vertex"], answer["instance"])
+                self.ledger.note_saved(wave, *key, answer["saved"], where[key])
+        return sum(int(answer["bytes"]) for answer in answers)
+
+    def spread_anew(self, wave: Wave) -> int:
+        """Have the instances of a wave that must save everything do so."""
+        parties = []
+        for name, index in sorted(wave.whole):
+            held = self.ledger.held[name]
+            known = held.instances[index]
+            party = Party(name, index, known.version, held.by, held.route, None, whole=True)
+            parties.append((party, known.place))
+        stages = [self._settle(wave, tuple(parties)), *self._keep(wave)]
+        answers = self._answers("spread fragments anew", stages)
+        for answer in answers:
+            self.ledger.note_saved(wave, answer["vertex"], answer["instance"], answer["saved"])
+        return sum(int(answer["saved"]["bytes"]) for answer in answers)
+
+    def _settle(self, wave: Wave, parties: tuple[tuple[Party, str], ...]) -> Stage:
+        places = tuple(place for _, place in parties)
+        return Stage(places, Settle(wave, tuple(party for party, _ in parties)))
+
+    def _keep(self, wave: Wave) -> list[Stage]:
+        if not wave.keepers:
+            return []
+        return [Stage(tuple(self.backend.place(home) for home in wave.keepers), Keep(wave))]
+
+    def _answers(self, name: str, stages: Sequence[Stage]) -> list[dict[str, Any]]:
+        frames = [Frame.unpack(bytes(data)) for data in self.backend.job(name, stages)]
+        raise_error(frames)
+        return [decode_json(frame.body) for frame in frames if frame.kind == STATS]
