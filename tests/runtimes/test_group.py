@@ -15,7 +15,8 @@ from tests.control.scene import WORDS, first_plan, small_nodes
 from penstock.control.events import Event
 from penstock.control.port import Applied, Runtime
 from penstock.control.settings import Settings
-from penstock.model import Plan, Topology
+from penstock.model import Cluster, Plan, Topology
+from penstock.runtimes.spark import group as module
 from penstock.runtimes.spark.errands import Errands
 from penstock.runtimes.spark.group import Group
 from penstock.runtimes.spark.run import Run
@@ -73,6 +74,10 @@ class FakeRun:
     @property
     def plan(self) -> Plan:
         return self.runtime.plan
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.runtime.cluster
 
     def begin(self) -> None:
         self._thread.start()
@@ -174,3 +179,22 @@ def test_runs_go_on_when_the_planner_fails() -> None:
         assert isinstance(group.planner_failure, ZeroDivisionError)
     assert a.batches == b.batches == 200
     assert any("nobody plans any more" in text for text in a.notes)
+
+
+def test_an_idle_run_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Idle(FakeRun):
+        def _drive(self) -> None:
+            self._halt.wait()
+            self.errands.close("the run is over")
+            self._over.set()
+
+    monkeypatch.setattr(module, "OBSERVE_S", 0.01)
+    a, idle = FakeRun(500.0, 10**9), Idle(500.0, 0)
+    with grouped(a=a, idle=idle).begin() as group:
+        assert group.loop is not None
+        deadline = time.monotonic() + 30
+        while group.loop.ticks < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert group.loop.ticks >= 5
+    assert group.planner_failure is None
+    assert not [text for text in a.notes if "idle" in text]

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from penstock.control.events import Event
 from penstock.control.loop import Loop
-from penstock.control.port import Applied, Observation, Runtime
+from penstock.control.port import ActionFailed, Applied, Observation, Runtime
 from penstock.control.settings import Settings
 from penstock.control.shared import join_topologies, split_plan
 from penstock.control.stages import priced
@@ -37,6 +37,9 @@ from penstock.strategies import Request, Strategy, strategies
 #: Seconds that the loop waits at a time for a batch of any run.
 LOOK_S = 0.5
 
+#: Seconds that it waits for the end of a run's batch to look at it.
+OBSERVE_S = 20.0
+
 
 class Member:
     """One run of a group as the loop sees it: all is done by the run's own thread.
@@ -50,6 +53,7 @@ class Member:
 
     def __init__(self, run: Run, runtime: Runtime) -> None:
         self._run, self._runtime = run, runtime
+        self._seen = Observation(0.0, -1, run.cluster)
 
     @property
     def topology(self) -> Topology:
@@ -62,8 +66,13 @@ class Member:
         return self._run.plan
 
     def observe(self) -> Observation:
-        """Say what was measured."""
-        return self._run.errands.ask(self._runtime.observe)
+        """Say what was measured; the same as before if no batch came to its end since."""
+        try:
+            self._seen = self._run.errands.ask(self._runtime.observe, begin_s=OBSERVE_S)
+        except ActionFailed:
+            # A stream that is idle has nothing new to show, and is none the worse for that.
+            return self._seen
+        return self._seen
 
     def request_nodes(self, total: int) -> None:
         """Ask for nodes."""
