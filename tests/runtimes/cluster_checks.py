@@ -299,6 +299,8 @@ def together(spark: Any) -> dict[str, Any]:
         failures = {name: str(error) for name, error in group.failures.items()}
         records = {name: run.records() for name, run in group.runs.items()}
         planner = repr(group.planner_failure) if group.planner_failure else ""
+        left = len(jvm_of(spark.sparkContext).executors())
+    _ask_for(spark, NODES)
     equal = {}
     for name, (app, source, pipeline) in parts.items():
         expected = app.expected(source.read(0, 12_000))
@@ -313,7 +315,7 @@ def together(spark: Any) -> dict[str, Any]:
         "planner": planner,
         "decisions": len(decisions),
         "batches": seen,
-        "left": len(jvm_of(spark.sparkContext).executors()),
+        "left": left,
         "rows": {
             n: [r.run.rows_lost, r.run.rows_duplicated, r.run.status.value]
             for n, r in records.items()
