@@ -1,8 +1,23 @@
-"""Pipelines on Spark: ``session`` makes a session, ``start`` runs a pipeline on it."""
+"""Pipelines on Spark: ``session`` makes a session, ``start`` runs a pipeline on it.
+
+``start_together`` runs several that share its nodes.
+"""
 
 from penstock.runtimes.spark.backend import ExecutorLost
+from penstock.runtimes.spark.group import Group, start_together
 from penstock.runtimes.spark.run import Options, Run, start
 from penstock.runtimes.spark.session import cluster, embedded, session
 from penstock.runtimes.spark.writer import Writer
 
-__all__ = ["ExecutorLost", "Options", "Run", "Writer", "cluster", "embedded", "session", "start"]
+__all__ = [
+    "ExecutorLost",
+    "Group",
+    "Options",
+    "Run",
+    "Writer",
+    "cluster",
+    "embedded",
+    "session",
+    "start",
+    "start_together",
+]

@@ -243,8 +243,8 @@ def dying(scenario: Scenario, strategy: str, store: str, tell: Tell) -> None:
 
 
 def waiting(scenario: Scenario, strategy: str, store: str, tell: Tell) -> None:
-    tell(store)
     try:
+        tell(store)
         time.sleep(60)
     finally:
         Path(scenario.rate.removeprefix("file:")).touch()

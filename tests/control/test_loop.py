@@ -83,6 +83,9 @@ class Untouchable:
     def request_nodes(self, total: int) -> None:
         self.touched.append("request_nodes")
 
+    def vacate_nodes(self, names: tuple[str, ...], *, undo: bool = False) -> None:
+        self.touched.append("vacate_nodes")
+
     def release_nodes(self, names: tuple[str, ...]) -> None:
         self.touched.append("release_nodes")
 

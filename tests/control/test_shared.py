@@ -177,3 +177,42 @@ def test_a_failure_in_an_action_drops_one_and_a_refusal_none(
     together.add("a", first)
     assert set(together.runtimes) == {"a", "b"}
     assert not together.failures
+
+
+def idle_node(pair: Pair) -> str:
+    """Name a node that neither uses."""
+    used = {pair.together.plan.nodes[i] for i in pair.together.plan.node_of.tolist()}
+    return next(name for name in pair.parts["a"].cluster.names if name not in used)
+
+
+def test_nodes_are_vacated_by_all_before_one_gives_them_up() -> None:
+    pair = Pair(200.0)
+    name = idle_node(pair)
+    pair.together.release_nodes((name,))
+    calls = {part: [call[1] for call in r.calls] for part, r in pair.parts.items()}
+    assert calls["a"][:2] == ["vacate_nodes", "release_nodes"]
+    assert calls["b"] == ["vacate_nodes"]
+    assert name not in pair.parts["a"].cluster.index
+    assert pair.parts["b"].vacated == {name}
+
+
+@pytest.mark.parametrize(("part", "method"), [("b", "vacate_nodes"), ("a", "release_nodes")])
+def test_nodes_that_are_not_given_up_are_used_as_before(part: str, method: str) -> None:
+    pair = Pair(200.0)
+    name = idle_node(pair)
+    pair.parts[part].fails[method] = "not today"
+    if method == "vacate_nodes":
+        del pair.parts["b"].fails[method]
+        pair.parts["b"].plan = replace(
+            pair.parts["b"].plan, nodes=(name, *pair.parts["b"].plan.nodes[1:])
+        )
+    with pytest.raises(ActionFailed):
+        pair.together.release_nodes((name,))
+    assert all(not runtime.vacated for runtime in pair.parts.values())
+    assert name in pair.parts["a"].cluster.index
+
+
+def test_only_nodes_that_all_know_are_shared() -> None:
+    three = Observation(1.0, 1, small_nodes(3))
+    two = replace(three, cluster=small_nodes(2))
+    assert join_observations({"a": three, "b": two}).cluster.names == small_nodes(2).names

@@ -23,7 +23,8 @@ from penstock import spark as engine
 from penstock.apps import apps
 from penstock.apps.commcount import CommCount
 from penstock.control import Settings
-from penstock.pipeline import Discard, Memory
+from penstock.pipeline import Discard, Memory, Pipeline
+from penstock.pipeline.profile import Profile
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
 from penstock.runtimes.spark.runtime import SparkRuntime
@@ -306,6 +307,62 @@ def _await_executors(spark: Any, count: int) -> None:
         time.sleep(0.1)
 
 
+def together(spark: Any) -> dict[str, Any]:
+    """Two applications at once that share the nodes, and a third that fails."""
+    parts: dict[str, Any] = {}
+    for name, app_name in (("words", "wordcount"), ("views", "commcount")):
+        app = apps.make(app_name)
+        source = app.source(2000.0, zipf=1.0, seed=11, rows=12_000)
+        parts[name] = (app, source, app.pipeline(source, parallelism=2, chain=False))
+    bad = apps.make("wordcount").source(2000.0, seed=11, rows=12_000)
+    pipelines = {name: part[2] for name, part in parts.items()}
+    pipelines["bad"] = _failing(bad)
+    decisions: set[int] = set()
+    seen: dict[str, int] = {}
+    with engine.start_together(
+        pipelines,
+        spark,
+        control=Settings(every=2, cooldown=2, stable_rounds=1),
+        listener=lambda name, _: seen.update({name: seen.get(name, 0) + 1}),
+        on_decision=lambda event: decisions.add(event.number),
+        interval_s=0.2,
+    ) as group:
+        ended = group.await_end(180)
+        failures = {name: str(error) for name, error in group.failures.items()}
+        records = {name: run.records() for name, run in group.runs.items()}
+        planner = repr(group.planner_failure) if group.planner_failure else ""
+        left = len(jvm_of(spark.sparkContext).executors())
+    _ask_for(spark, NODES)
+    equal = {}
+    for name, (app, source, pipeline) in parts.items():
+        expected = app.expected(source.read(0, 12_000))
+        for sink in app.keys:
+            got = app.result(sink, pipeline[sink].sink.table())
+            same = got.equals(app.result(sink, expected[sink]))
+            equal[f"{name}/{sink}"] = got.num_rows > 0 and same
+    return {
+        "ended": ended,
+        "equal": equal,
+        "failures": failures,
+        "planner": planner,
+        "decisions": len(decisions),
+        "batches": seen,
+        "left": left,
+        "rows": {
+            n: [r.run.rows_lost, r.run.rows_duplicated, r.run.status.value]
+            for n, r in records.items()
+        },
+        "events": {n: [e.text for e in r.events] for n, r in records.items()},
+    }
+
+
+def _failing(source: Any) -> Any:
+    def fail(table: Any) -> Any:
+        raise ValueError("a function that fails")
+
+    return Pipeline("bad").source("lines", source).map("fail", fail).sink("out", Memory())
+
+
 def _executor_pid(executor: str) -> int:
     for pid in _processes():
         if not _ancestor(pid, os.getpid()):
@@ -341,6 +398,7 @@ CHECKS = {
     "pinned": pinned,
     "unpinned": unpinned,
     "noticed": noticed,
+    "together": together,
     "kill_worker": kill_worker,
     "kill_executor": kill_executor,
     "contract": contract,

@@ -52,3 +52,15 @@ def test_a_kill_leaves_no_trace_in_the_result(results: dict[str, Any], check: st
     assert (found["lost"], found["duplicated"]) == (0, 0)
     if check == "kill_executor":
         assert any("lost executors" in text for text in found["events"])
+
+
+def test_several_topologies_share_the_nodes(results: dict[str, Any]) -> None:
+    found = results["together"]
+    assert found["ended"]
+    assert found["equal"]
+    assert all(found["equal"].values()), found["equal"]
+    assert "a function that fails" in found["failures"].pop("bad")
+    assert not found["failures"]
+    assert not found["planner"], found["events"]
+    assert found["rows"]["words"] == found["rows"]["views"] == [0, 0, "finished"]
+    assert any("bad failed" in text for text in found["events"]["words"])

@@ -23,8 +23,8 @@ from penstock.runtimes.compare import Engine, Scenario, compare
 HELP = """Run the same input under several strategies, and compare what came of it.
 
 With --engine spark every strategy gets a process and an embedded cluster of its own, one after the
-other. With --engine sim the same control loop runs in virtual time, on nodes of which the highest
-rate takes 70 % when it is spread evenly. A strategy that fails is told, and the others go on.
+other. With --engine sim the same control loop runs in virtual time, on as many nodes of one core,
+as the embedded cluster's are. A strategy that fails is told, and the others go on.
 
 Exit codes: 0 fine, 1 a strategy failed or rows were lost or duplicated, 2 bad input,
 130 interrupted (what was done until then is shown).

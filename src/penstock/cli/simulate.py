@@ -89,7 +89,7 @@ def simulate_command(
     ] = 120.0,
     every: Annotated[
         float,
-        typer.Option("--every", metavar="S", help="Ask the strategy so often; 0: once, at first."),
+        typer.Option("--every", metavar="S", help="The loop evaluates so often; 0: never."),
     ] = 10.0,
     fault: Annotated[
         list[str] | None,

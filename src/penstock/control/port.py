@@ -102,6 +102,24 @@ class Runtime(Protocol):
         """
         ...
 
+    def vacate_nodes(self, names: tuple[str, ...], *, undo: bool = False) -> None:
+        """Have nodes that hold no instance keep nothing else either, before they are given up.
+
+        Where several topologies share nodes, each has something there, and one gives them up.
+
+        Parameters
+        ----------
+        names : tuple of str
+        undo : bool
+            They stay: use them as before.
+
+        Raises
+        ------
+        ActionFailed
+            When they hold instances, or what they keep could not be moved.
+        """
+        ...
+
     def release_nodes(self, names: tuple[str, ...]) -> None:
         """Give up nodes that hold no instance any more; what else they keep is moved first.
 

@@ -113,7 +113,9 @@ def join_observations(parts: Mapping[str, Observation]) -> Observation:
     measured until every topology was.
     """
     seen = list(parts.values())
-    nodes = {n.name: n for o in seen for n in o.cluster.nodes}
+    # One that not all know of yet cannot be used by all; one that somebody misses is lost.
+    shared = set.intersection(*(set(o.cluster.names) for o in seen))
+    nodes = {n.name: n for o in seen for n in o.cluster.nodes if n.name in shared}
     measured = {name: o.measurements for name, o in parts.items()}
     known = {
         name: at_rate(m, parts[name].arriving_per_s)

@@ -72,26 +72,31 @@ class Together:
 
     def request_nodes(self, total: int) -> None:
         """Ask for nodes through the first that is left: they are everybody's."""
-        for name, runtime in tuple(self._left().items()):
-            try:
-                runtime.request_nodes(total)
-            except ActionFailed:
-                raise
-            except Exception as error:  # noqa: BLE001 - kept, told, and the next is asked
-                self._drop(name, error)
-                continue
-            return
-        self._left()
+        self._one(lambda runtime: runtime.request_nodes(total))
+
+    def vacate_nodes(self, names: tuple[str, ...], *, undo: bool = False) -> None:
+        """Have nodes keep nothing of any runtime.
+
+        Raises
+        ------
+        ActionFailed
+            When one could not. Then none has.
+        """
+        try:
+            self._each(lambda runtime: runtime.vacate_nodes(names, undo=undo))
+        except ActionFailed:
+            if not undo:
+                self._each(lambda runtime: runtime.vacate_nodes(names, undo=True))
+            raise
 
     def release_nodes(self, names: tuple[str, ...]) -> None:
-        """Give up nodes; every runtime is told, because each may keep something there."""
-        for name, runtime in tuple(self._left().items()):
-            try:
-                runtime.release_nodes(names)
-            except ActionFailed:
-                raise
-            except Exception as error:  # noqa: BLE001 - kept, told, and the others go on
-                self._drop(name, error)
+        """Give up nodes in two steps: nobody keeps anything there, then one gives them up."""
+        self.vacate_nodes(names)
+        try:
+            self._one(lambda runtime: runtime.release_nodes(names))
+        except ActionFailed:
+            self.vacate_nodes(names, undo=True)
+            raise
 
     def apply(self, plan: Plan) -> Applied:
         """Give every runtime its part of the plan, if it differs from what it runs.
@@ -119,6 +124,30 @@ class Together:
         self._left()
         self._plan = plan
         return Applied(seconds, state_bytes)
+
+    def _each(self, action: Callable[[Runtime], None]) -> None:
+        """Act on all that are left; one that fails drops out."""
+        for name, runtime in tuple(self._left().items()):
+            try:
+                action(runtime)
+            except ActionFailed:
+                raise
+            except Exception as error:  # noqa: BLE001 - kept, told, and the others go on
+                self._drop(name, error)
+        self._left()
+
+    def _one(self, action: Callable[[Runtime], None]) -> None:
+        """Act on the first that is left; one that fails drops out, and the next is asked."""
+        for name, runtime in tuple(self._left().items()):
+            try:
+                action(runtime)
+            except ActionFailed:
+                raise
+            except Exception as error:  # noqa: BLE001 - kept, told, and the next is asked
+                self._drop(name, error)
+                continue
+            return
+        self._left()
 
     def _priced(self, name: str, part: Plan) -> Plan:
         seen = self._seen.get(name)

@@ -55,8 +55,8 @@ class FakeRuntime:
     taken : dict of str to float
         Part of a node's CPU that others take; may be changed between batches.
     fails : dict of str to str
-        ``apply``, ``request_nodes`` or ``release_nodes``, and the message that its next calls fail
-        with; may be changed between batches.
+        ``apply``, ``request_nodes``, ``vacate_nodes`` or ``release_nodes``, and the message that
+        its next calls fail with; may be changed between batches.
     window : int
         Batches that a measurement looks back on.
     """
@@ -79,6 +79,8 @@ class FakeRuntime:
     #: Live nodes after each batch.
     nodes_over_time: list[int] = field(default_factory=list, init=False)
     observed: int = field(default=0, init=False)
+    #: Nodes on which nothing is kept.
+    vacated: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         if not self.topology.sources or any(o.rate_per_s is None for o in self.topology.sources):
@@ -141,15 +143,25 @@ class FakeRuntime:
             due = self._batch + self.start_batches
             self._coming += [due] * (wanted - len(self._coming))
 
+    def vacate_nodes(self, names: tuple[str, ...], *, undo: bool = False) -> None:
+        """Keep nothing on nodes; `vacated` has their names until they are released."""
+        self._call("vacate_nodes", (names, undo))
+        if undo:
+            self.vacated -= set(names)
+            return
+        used = {spot.node for spots in self.plan.placement.values() for spot in spots}
+        for name in names:
+            if name in used:
+                raise ActionFailed(f"node {name!r} still holds instances")
+        self.vacated |= set(names)
+
     def release_nodes(self, names: tuple[str, ...]) -> None:
         """Let nodes go that hold nothing."""
         self._call("release_nodes", names)
         if not self.elastic:
             raise ActionFailed("this cluster has the nodes that it has")
-        used = {spot.node for spots in self.plan.placement.values() for spot in spots}
+        self.vacate_nodes(names)
         for name in names:
-            if name in used:
-                raise ActionFailed(f"node {name!r} still holds instances")
             self.lose(name)
 
     def apply(self, plan: Plan) -> Applied:

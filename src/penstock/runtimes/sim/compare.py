@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from penstock.control.explain import headline
-from penstock.model import Cluster, Measurements, Topology, expand
-from penstock.model.sizing import sized_for
+from penstock.model import Cluster, Topology
 from penstock.pipeline.layout import Layout
 from penstock.report.comparison import Entry, Instant, Told
 from penstock.runtimes.compare import Scenario, Tell
@@ -22,8 +19,8 @@ from penstock.strategies import strategies
 #: Points that a series has at the most.
 MOST_POINTS = 240
 
-#: Part of a node's memory that all instances together take.
-SPARE_MEMORY = 0.5
+#: A node of the embedded cluster: an executor of one core that holds any number of instances.
+CORES, MEMORY_MB, SLOTS = 1.0, 1024.0, 10_000
 
 #: How often the loop evaluates, in batches of a second; on Spark it is as many batches.
 EVERY_S = 5.0
@@ -47,21 +44,16 @@ def simulated(scenario: Scenario, strategy: str, tell: Tell) -> Entry:
 
 
 def prepared(scenario: Scenario) -> tuple[Topology, Cluster, Workload]:
-    """Make the topology, the stream, and nodes of which its highest rate takes 70 % when even."""
+    """Make the topology, the stream, and nodes like those of the embedded cluster."""
     app, profile = scenario.made, scenario.profile
     pipeline = app.pipeline(app.source(profile, zipf=scenario.zipf, seed=scenario.seed))
     topology = Layout.of(pipeline).topology(max(2, scenario.nodes))
     topology.require_runnable()
+    cluster = Cluster.of(
+        scenario.nodes, cpu_cores=CORES, mem_mb=MEMORY_MB, processes=1, slots=SLOTS
+    )
     keys = KeySpace(zipf=scenario.zipf, seed=scenario.seed)
-    workload = Workload.even(topology, profile, keys)
-    times = range(math.ceil(scenario.seconds))
-    peak = {name: max(own.rate(float(t)) for t in times) for name, own in workload.rates.items()}
-    graph = expand(topology, Measurements(source_rates=peak))
-    # Memory for all on each: the embedded cluster's nodes are short of CPU, not of memory.
-    mem_mb = float(graph.mem_mb.sum()) / SPARE_MEMORY
-    equal = sized_for(graph, scenario.nodes).nodes
-    nodes = tuple(replace(n, mem_mb=max(n.mem_mb, mem_mb), slots=len(graph)) for n in equal)
-    return topology, Cluster(nodes), workload
+    return topology, cluster, Workload.even(topology, profile, keys)
 
 
 def entry_of(run: Run) -> Entry:

@@ -143,12 +143,18 @@ class SimRuntime:
         """Ask for nodes until there are so many; they come after ``arrival_s``."""
         self._machines.request(total, self.now_s)
 
-    def release_nodes(self, names: tuple[str, ...]) -> None:
-        """Give up nodes that hold no instance any more."""
+    def vacate_nodes(self, names: tuple[str, ...], *, undo: bool = False) -> None:
+        """Check that nodes hold no instance; that they keep fragments is not modelled."""
+        if undo:
+            return
         held = {self._plan.nodes[i] for i in np.unique(self._plan.node_of).tolist()}
         for name in names:
             if name in held:
                 raise ActionFailed(f"node {name!r} cannot be released: it holds instances")
+
+    def release_nodes(self, names: tuple[str, ...]) -> None:
+        """Give up nodes that hold no instance any more."""
+        self.vacate_nodes(names)
         self._machines.release(names)
         self._rewire()
 

@@ -31,6 +31,9 @@ from penstock.runtimes.spark.ship import packed
 #: Seconds between two looks at the executors while a batch runs.
 WATCH_S = 0.25
 
+#: Layouts that a worker process keeps: those of pipelines that run together.
+MOST_LAYOUTS = 8
+
 
 _FROZEN = False
 _LAYOUTS: dict[str, Layout] = {}
@@ -235,7 +238,8 @@ class _Shared:
     def value(self) -> Layout:
         found = _LAYOUTS.get(self.token)
         if found is None:
-            _LAYOUTS.clear()
+            if len(_LAYOUTS) >= MOST_LAYOUTS:
+                _LAYOUTS.clear()
             found = _LAYOUTS[self.token] = pickle.loads(self.broadcast.value)
         return found
 

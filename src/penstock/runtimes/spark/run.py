@@ -36,6 +36,7 @@ from penstock.pipeline.faults import Fault
 from penstock.pipeline.feed import QUEUE, Feed
 from penstock.pipeline.layout import Layout, is_source
 from penstock.runtimes.spark.backend import ExecutorLost, SparkBackend
+from penstock.runtimes.spark.errands import Errands
 from penstock.runtimes.spark.faults import Injector
 from penstock.runtimes.spark.jvm import Executor, Jvm, jvm_of
 from penstock.runtimes.spark.monitor import Observed, observe
@@ -142,6 +143,8 @@ class Run:
         options: Options,
         listener: Callable[[Observed], None] | None = None,
         on_decision: Callable[[Event], None] | None = None,
+        *,
+        first: Plan | None = None,
     ) -> None:
         self.id = uuid.uuid4().hex[:12]
         self._counts: dict[str, int] = {}
@@ -175,7 +178,7 @@ class Run:
         self.cluster = self.look()
         # Declared once: more nodes do not mean more instances by themselves.
         self._topology = self.layout.topology(max(2, len(self.cluster)))
-        first = self._first_plan()
+        first = first or self._first_plan()
         self._pinned = first.pinned
         self.driver = Driver(
             self.layout,
@@ -197,7 +200,11 @@ class Run:
         self._cause: PenstockError | None = None
         self.window = Window()
         self._last_start: float | None = None
-        record = Recorder(self.store, self.id, clock=time.time, number=lambda: next(self._events))
+        self._recorder = Recorder(
+            self.store, self.id, clock=time.time, number=lambda: next(self._events)
+        )
+        #: What other threads want done between two batches.
+        self.errands = Errands()
         self.loop: Loop | None = None
         if options.control is not None:
             self.loop = Loop(
@@ -206,7 +213,7 @@ class Run:
                 options.control,
                 clock=time.perf_counter,
                 seed=options.seed,
-                listener=lambda event: self._decided(record, event),
+                listener=self.decided,
             )
         self._injector = Injector(
             self, [f if isinstance(f, Fault) else Fault.parse(f) for f in options.faults]
@@ -236,6 +243,14 @@ class Run:
         if over and self.failure is not None:
             raise self.failure
         return over
+
+    def over(self, timeout_s: float | None = 0.0) -> bool:
+        """Wait until the run is over, and return whether it is; raise nothing."""
+        return self._over.wait(timeout_s)
+
+    def ask_to_stop(self) -> None:
+        """Have it stop after the batch that is running, and do not wait for that."""
+        self._halt.set()
 
     def stop(self, timeout_s: float = 120.0) -> None:
         """Stop after the batch that is running, and clean up."""
@@ -349,6 +364,7 @@ class Run:
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits
             self.failure = self._cause or error
         finally:
+            self.errands.close("the run is over" if self.failure is None else "the run failed")
             self._close()
             self._over.set()
 
@@ -365,6 +381,8 @@ class Run:
                 self.batch(ranges)
             elif all(feed.ended for feed in self.feeds.values()):
                 return
+            else:
+                self.errands.serve()
             rest = max(IDLE_S, self.options.interval_s - (time.monotonic() - started))
             self._halt.wait(rest)
 
@@ -438,6 +456,7 @@ class Run:
             self._replan()
         elif self.loop is not None:
             self.loop.tick()
+        self.errands.serve()
         return observed
 
     def _note_promise(self) -> None:
@@ -501,9 +520,9 @@ class Run:
             return
         self.replace_plan(answer, "asked for")
 
-    def _decided(self, record: Recorder, event: Event) -> None:
-        """Write down what the loop decided, and again when more is known of it."""
-        record(event)
+    def decided(self, event: Event) -> None:
+        """Write down what a loop decided, and again when more is known of it."""
+        self._recorder(event)
         if self._on_decision is not None:
             self._on_decision(event)
 
@@ -614,10 +633,14 @@ class Run:
         )
 
     def abandon(self) -> None:
-        """Give up a run that never began."""
+        """Give up a run, for instance one that never began."""
         self._halt.set()
-        self._close()
-        self._over.set()
+        if self._thread.is_alive():
+            self.stop()
+        elif not self._over.is_set():
+            self.errands.close("the run never began")
+            self._close()
+            self._over.set()
         self.clean()
 
     def clean(self) -> None:
@@ -663,10 +686,7 @@ def start(
     Run
         Use it in a ``with`` block, or call `stop` and `clean`.
     """
-    if str(spark.conf.get("spark.sql.adaptive.enabled")).lower() != "false":
-        raise InvalidValue(
-            "spark.sql.adaptive.enabled", "the session", "false, or a batch would run twice", "true"
-        )
+    require_fixed_plans(spark)
     made = strategies.make(strategy) if isinstance(strategy, str) else strategy
     run = Run(pipeline, spark, made, Options(**options), listener, on_decision)
     try:
@@ -674,3 +694,11 @@ def start(
     except BaseException:
         run.abandon()
         raise
+
+
+def require_fixed_plans(spark: SparkSession) -> None:
+    """Raise unless Spark leaves the plans of its own jobs as they are."""
+    if str(spark.conf.get("spark.sql.adaptive.enabled")).lower() != "false":
+        raise InvalidValue(
+            "spark.sql.adaptive.enabled", "the session", "false, or a batch would run twice", "true"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.control.port import ActionFailed, Applied, Observation
@@ -15,10 +16,18 @@ if TYPE_CHECKING:
 
 
 class SparkRuntime:
-    """Offers `penstock.control.port.Runtime` for one run."""
+    """Offers `penstock.control.port.Runtime` for one run.
 
-    def __init__(self, run: Run) -> None:
+    Parameters
+    ----------
+    run : Run
+    tell_released : callable, optional
+        Told the executors that were given up; by default the run itself is.
+    """
+
+    def __init__(self, run: Run, tell_released: Callable[[list[str]], None] | None = None) -> None:
         self._run = run
+        self._tell_released = tell_released or run.released
 
     @property
     def topology(self) -> Topology:
@@ -64,9 +73,12 @@ class SparkRuntime:
         empty = sc._jvm.PythonUtils.toScalaMap({})
         return bool(sc._jsc.sc().requestTotalExecutors(executors, 0, empty))
 
-    def release_nodes(self, names: tuple[str, ...]) -> None:
-        """Spread what the nodes keep over the others, and give up their executors."""
+    def vacate_nodes(self, names: tuple[str, ...], *, undo: bool = False) -> None:
+        """Spread what the nodes keep over the others."""
         run = self._run
+        if undo:
+            run.driver.ledger.retiring -= set(names)
+            return
         used = {spot.node for spots in run.plan.placement.values() for spot in spots}
         if used & set(names):
             raise ActionFailed(f"instances still run on {', '.join(sorted(used & set(names)))}")
@@ -77,13 +89,18 @@ class SparkRuntime:
             raise ActionFailed(f"what {', '.join(names)} keep could not be moved: {error}") from (
                 error
             )
+
+    def release_nodes(self, names: tuple[str, ...]) -> None:
+        """Vacate the nodes, and give up their executors."""
+        run = self._run
+        self.vacate_nodes(names)
         nodes = by_node(run.executors(), run.apart)
         ids = [executor.id for name in names for executor in nodes.get(name, ())]
         sc: Any = run.spark.sparkContext
         if not sc._jsc.sc().killExecutors(sc._jvm.PythonUtils.toSeq(ids)):
-            run.driver.ledger.retiring -= set(names)
+            self.vacate_nodes(names, undo=True)
             raise ActionFailed(f"{sc.master} cannot be told to release executors")
-        run.released(ids)
+        self._tell_released(ids)
         # Spark now wants none at all if it was never told a number: one that dies must be replaced.
         self._ask_for(len(run.executors()))
 

@@ -1,0 +1,337 @@
+"""Several pipelines on one Spark session, planned together; one that fails stops no other.
+
+Every run has the thread that drives its batches. One more thread runs the control loop over all of
+them, and asks each run's own thread to act, between two of its batches.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from penstock.control.events import Event
+from penstock.control.loop import Loop
+from penstock.control.port import ActionFailed, Applied, Observation, Runtime
+from penstock.control.settings import Settings
+from penstock.control.shared import join_topologies, split_plan
+from penstock.control.stages import priced
+from penstock.control.together import Together
+from penstock.model import InvalidValue, PenstockError, Plan, Topology
+from penstock.pipeline.build import Pipeline
+from penstock.pipeline.layout import Layout
+from penstock.runtimes.spark.errands import Over
+from penstock.runtimes.spark.jvm import jvm_of
+from penstock.runtimes.spark.monitor import Observed
+from penstock.runtimes.spark.nodes import cluster_of, stand_apart
+from penstock.runtimes.spark.run import Options, Run, require_fixed_plans
+from penstock.runtimes.spark.runtime import SparkRuntime
+from penstock.strategies import Request, Strategy, strategies
+
+#: Seconds that the loop waits at a time for a batch of any run.
+LOOK_S = 0.5
+
+#: Seconds that it waits for the end of a run's batch to look at it.
+OBSERVE_S = 20.0
+
+
+class Member:
+    """One run of a group as the loop sees it: all is done by the run's own thread.
+
+    Parameters
+    ----------
+    run : Run
+    runtime : Runtime
+        Of the same run, to be used by its thread only.
+    """
+
+    def __init__(self, run: Run, runtime: Runtime) -> None:
+        self._run, self._runtime = run, runtime
+        self._seen = Observation(0.0, -1, run.cluster)
+
+    @property
+    def topology(self) -> Topology:
+        """What is planned."""
+        return self._run.topology
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the next batch."""
+        return self._run.plan
+
+    def observe(self) -> Observation:
+        """Say what was measured; the same as before if no batch came to its end since."""
+        try:
+            self._seen = self._run.errands.ask(self._runtime.observe, begin_s=OBSERVE_S)
+        except ActionFailed:
+            # A stream that is idle has nothing new to show, and is none the worse for that.
+            return self._seen
+        return self._seen
+
+    def request_nodes(self, total: int) -> None:
+        """Ask for nodes."""
+        self._run.errands.ask(lambda: self._runtime.request_nodes(total))
+
+    def vacate_nodes(self, names: tuple[str, ...], *, undo: bool = False) -> None:
+        """Have nodes keep nothing of this run."""
+        self._run.errands.ask(lambda: self._runtime.vacate_nodes(names, undo=undo))
+
+    def release_nodes(self, names: tuple[str, ...]) -> None:
+        """Give up nodes."""
+        self._run.errands.ask(lambda: self._runtime.release_nodes(names))
+
+    def apply(self, plan: Plan) -> Applied:
+        """Use a plan from the next batch on."""
+        return self._run.errands.ask(lambda: self._runtime.apply(plan))
+
+
+class Group:
+    """Runs that share a session, and one loop that plans for all of them.
+
+    Made by `start_together`; use it in a ``with`` block, or call `stop` and `clean`.
+
+    Parameters
+    ----------
+    runs : mapping of str to Run
+        Not begun yet, without loops of their own.
+    strategy : Strategy
+    control : Settings or None
+        Of the loop; None: the first plans stay.
+    seed : int
+    on_decision : callable, optional
+    runtime_of : callable, optional
+        Makes what the loop acts on of a run; by default a `SparkRuntime`.
+
+    Attributes
+    ----------
+    planner_failure : Exception or None
+        Why nobody plans any more; the runs go on under the plans that they have.
+    """
+
+    def __init__(
+        self,
+        runs: Mapping[str, Run],
+        strategy: Strategy,
+        control: Settings | None,
+        *,
+        seed: int = 0,
+        on_decision: Callable[[Event], None] | None = None,
+        runtime_of: Callable[[Run], Runtime] | None = None,
+    ) -> None:
+        self.runs = dict(runs)
+        made = runtime_of or (lambda run: SparkRuntime(run, self._released))
+        self.planner_failure: Exception | None = None
+        self._on_decision = on_decision
+        self._committed, self._halt = threading.Event(), threading.Event()
+        self.loop: Loop | None = None
+        if control is not None:
+            members: dict[str, Runtime] = {
+                name: Member(run, made(run)) for name, run in self.runs.items()
+            }
+            self._together = Together(members, self._dropped)
+            self.loop = Loop(
+                self._together,
+                strategy,
+                # A tick comes after the batches of each run.
+                replace(control, every=min(10_000, control.every * len(runs))),
+                clock=time.perf_counter,
+                seed=seed,
+                listener=self._decided,
+            )
+        self._thread = threading.Thread(target=self._plan, name="penstock-group", daemon=True)
+
+    def __getitem__(self, name: str) -> Run:
+        return self.runs[name]
+
+    @property
+    def failures(self) -> dict[str, BaseException]:
+        """What runs failed with, by their names."""
+        return {name: run.failure for name, run in self.runs.items() if run.failure is not None}
+
+    def begin(self) -> Group:
+        """Start all runs, and the loop."""
+        for run in self.runs.values():
+            run.begin()
+        if self.loop is not None:
+            self._thread.start()
+        return self
+
+    def committed(self) -> None:
+        """Take note of a batch of any run."""
+        self._committed.set()
+
+    def await_end(self, timeout_s: float | None = None) -> bool:
+        """Wait until all runs are over, and return whether they are; see `failures` then."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        return all(
+            run.over(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            for run in self.runs.values()
+        )
+
+    def stop(self, timeout_s: float = 120.0) -> None:
+        """Stop the loop, and every run after the batch that is running."""
+        self._halt.set()
+        self._committed.set()
+        # First, because it may wait for a run; and what it asked for is still done.
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        for run in self.runs.values():
+            run.ask_to_stop()
+        for run in self.runs.values():
+            run.stop(timeout_s)
+
+    def clean(self) -> None:
+        """Close the stores, and remove the runs' own folders."""
+        for run in self.runs.values():
+            run.clean()
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.clean()
+
+    # ---- the thread of the loop
+
+    def _plan(self) -> None:
+        assert self.loop is not None
+        try:
+            while not self._halt.is_set():
+                self._committed.wait(LOOK_S)
+                if not self._committed.is_set():
+                    if self._all_over():
+                        return
+                    continue
+                self._committed.clear()
+                if self._halt.is_set() or self._all_over():
+                    return
+                self.loop.tick()
+        except Exception as error:  # noqa: BLE001 - kept and told; the runs go on without it
+            if not self._together.runtimes:
+                return
+            self.planner_failure = error
+            self._note("planner", f"nobody plans any more: {type(error).__name__}: {error}")
+
+    def _all_over(self) -> bool:
+        return all(run.over(0.0) for run in self.runs.values())
+
+    def _decided(self, event: Event) -> None:
+        for run in self.runs.values():
+            if not run.over(0.0):
+                run.decided(event)
+        if self._on_decision is not None:
+            self._on_decision(event)
+
+    def _dropped(self, name: str, error: Exception) -> None:
+        if isinstance(error, Over):
+            why = "failed" if self.runs[name].failure is not None else "is over"
+        else:
+            why = f"cannot be planned any more: {type(error).__name__}: {error}"
+        self._note("member", f"{name} {why}; its share of the nodes is free")
+
+    def _released(self, executors: list[str]) -> None:
+        for run in self.runs.values():
+            run.released(executors)
+
+    def _note(self, kind: str, text: str) -> None:
+        for run in self.runs.values():
+            if not run.over(0.0):
+                run.note(kind, text)
+
+
+def start_together(
+    pipelines: Mapping[str, Pipeline],
+    spark: SparkSession,
+    strategy: str | Strategy = "penstock",
+    *,
+    control: Settings | None = None,
+    adapt: bool = True,
+    listener: Callable[[str, Observed], None] | None = None,
+    on_decision: Callable[[Event], None] | None = None,
+    checkpoint: str | Path | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Group:
+    """Run several pipelines on one Spark session, planned together from the start.
+
+    When executors are lost, each run plans for itself at once, and the loop for all later on.
+
+    Parameters
+    ----------
+    pipelines : mapping of str to Pipeline
+        By names that tell them apart, without ``/``.
+    spark : SparkSession
+    strategy : str or Strategy
+        It sees all topologies as one, with operators called ``name/operator``.
+    control : Settings, optional
+        Of the loop over all.
+    adapt : bool
+        Whether there is a loop; without it the first plans stay.
+    listener : callable, optional
+        Called with the name of a run and every batch that it committed, in the run's own thread.
+    on_decision : callable, optional
+        Called with every decision, and again when more is known of it.
+    checkpoint : path, optional
+        Each run uses the folder of its name in it.
+    seed : int
+    **options
+        `Options` of every run, other than ``control``.
+    """
+    require_fixed_plans(spark)
+    if "control" in options or "faults" in options:
+        raise InvalidValue("options", "a group", "without control or faults", sorted(options))
+    made = strategies.make(strategy) if isinstance(strategy, str) else strategy
+    plans = first_plans(pipelines, spark, made, seed)
+    runs: dict[str, Run] = {}
+    waiting: list[Group] = []
+
+    def heard(name: str) -> Callable[[Observed], None]:
+        def hear(observed: Observed) -> None:
+            if listener is not None:
+                listener(name, observed)
+            for group in waiting:
+                group.committed()
+
+        return hear
+
+    try:
+        for name, pipeline in pipelines.items():
+            folder = None if checkpoint is None else Path(checkpoint) / name
+            own = Options(checkpoint=folder, seed=seed, **{**options, "control": None})
+            runs[name] = Run(pipeline, spark, made, own, heard(name), first=plans[name])
+        group = Group(
+            runs,
+            made,
+            (control or Settings()) if adapt else None,
+            seed=seed,
+            on_decision=on_decision,
+        )
+        waiting.append(group)
+        return group.begin()
+    except BaseException:
+        for run in runs.values():
+            run.abandon()
+        raise
+
+
+def first_plans(
+    pipelines: Mapping[str, Pipeline], spark: SparkSession, strategy: Strategy, seed: int
+) -> dict[str, Plan]:
+    """Plan all pipelines at once on the executors that are there."""
+    executors = jvm_of(spark.sparkContext).executors()
+    cluster = cluster_of(executors, stand_apart(executors))
+    count = max(2, len(cluster))
+    topologies = {name: Layout.of(p).topology(count) for name, p in pipelines.items()}
+    joined = join_topologies(topologies)
+    answer = strategy.plan(Request(joined, cluster, rng=np.random.default_rng(seed)))
+    if not isinstance(answer, Plan):
+        raise PenstockError(f"no plan for {joined.name}: {answer.reasons[0]}")
+    parts = split_plan(answer, topologies)
+    return {n: priced(part, topologies[n], cluster, None) for n, part in parts.items()}

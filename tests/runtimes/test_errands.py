@@ -1,0 +1,79 @@
+"""What one thread asks of another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from penstock.control.port import ActionFailed
+from penstock.runtimes.spark.errands import Errands, Over, Stuck
+
+
+@contextmanager
+def served(errands: Errands) -> Iterator[threading.Thread]:
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            errands.serve()
+            time.sleep(0.001)
+
+    owner = threading.Thread(target=serve)
+    owner.start()
+    yield owner
+    ended.set()
+    owner.join()
+
+
+def test_the_owner_acts_and_the_asker_gets_what_came_of_it() -> None:
+    errands = Errands()
+    with served(errands) as owner:
+        assert errands.ask(threading.current_thread) is owner
+        with pytest.raises(ZeroDivisionError):
+            errands.ask(lambda: 1 // 0)
+        assert errands.ask(lambda: 3) == 3
+
+
+def test_what_does_not_begin_in_time_never_does() -> None:
+    errands, done = Errands(), list[int]()
+    with pytest.raises(ActionFailed, match="no batch"):
+        errands.ask(lambda: done.append(1), begin_s=0.01)
+    errands.serve()
+    assert done == []
+
+
+def test_what_began_may_take_longer_but_not_for_ever() -> None:
+    errands = Errands()
+    with served(errands):
+        began = time.monotonic()
+        errands.ask(lambda: time.sleep(0.1), begin_s=0.03, end_s=5.0)
+        assert time.monotonic() - began >= 0.1
+        with pytest.raises(Stuck):
+            errands.ask(lambda: time.sleep(0.3), begin_s=0.03, end_s=0.03)
+
+
+def test_an_owner_that_ends_refuses_what_waits_and_what_comes() -> None:
+    errands = Errands()
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            errands.ask(lambda: None)
+        except Over as error:
+            errors.append(error)
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    while not errands._waiting:
+        time.sleep(0.001)
+    errands.close("the run failed")
+    asker.join()
+    with pytest.raises(Over, match="the run failed"):
+        errands.ask(lambda: None)
+    assert len(errors) == 1

@@ -1,0 +1,200 @@
+"""Several runs under one loop, without Spark: threads, drop-outs, stopping."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.control.scene import WORDS, first_plan, small_nodes
+
+from penstock.control.events import Event
+from penstock.control.port import Applied, Runtime
+from penstock.control.settings import Settings
+from penstock.model import Cluster, Plan, Topology
+from penstock.runtimes.spark import group as module
+from penstock.runtimes.spark.errands import Errands
+from penstock.runtimes.spark.group import Group
+from penstock.runtimes.spark.run import Run
+from penstock.strategies import strategies
+from penstock.testing import FakeRuntime
+
+
+class Busy(FakeRuntime):
+    """Notes when it is touched while a batch runs, or by a thread that is not its own."""
+
+    working = False
+    owner: threading.Thread | None = None
+    intruded = 0
+
+    def run(self, batches: int = 1) -> None:
+        self.working = True
+        super().run(batches)
+        time.sleep(0.0005)
+        self.working = False
+
+    def observe(self) -> Any:
+        self._check()
+        return super().observe()
+
+    def apply(self, plan: Plan) -> Applied:
+        self._check()
+        return super().apply(plan)
+
+    def _check(self) -> None:
+        self.intruded += self.working or threading.current_thread() is not self.owner
+
+
+class FakeRun:
+    """Stands in for `Run`: a thread that lets batches pass."""
+
+    def __init__(self, rate: float, batches: int, fails_at: int = -1) -> None:
+        cluster = small_nodes(4)
+        self.runtime = Busy(WORDS, first_plan("even", cluster), cluster, lambda _: rate)
+        self.errands = Errands()
+        self.failure: BaseException | None = None
+        self.events: list[Event] = []
+        self.notes: list[str] = []
+        self.group: Group | None = None
+        self.cleaned = False
+        self.batches = 0
+        self._most, self._fails_at = batches, fails_at
+        self._halt, self._over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._drive, daemon=True)
+        self.runtime.owner = self._thread
+
+    @property
+    def topology(self) -> Topology:
+        return self.runtime.topology
+
+    @property
+    def plan(self) -> Plan:
+        return self.runtime.plan
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.runtime.cluster
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def over(self, timeout_s: float | None = 0.0) -> bool:
+        return self._over.wait(timeout_s)
+
+    def ask_to_stop(self) -> None:
+        self._halt.set()
+
+    def stop(self, timeout_s: float = 120.0) -> None:
+        self._halt.set()
+        self._thread.join(timeout_s)
+
+    def clean(self) -> None:
+        self.cleaned = True
+
+    def decided(self, event: Event) -> None:
+        self.events.append(event)
+
+    def note(self, kind: str, text: str) -> None:
+        self.notes.append(text)
+
+    def _drive(self) -> None:
+        assert self.group is not None
+        try:
+            while not self._halt.is_set() and self.batches < self._most:
+                self.runtime.run(1)
+                self.batches += 1
+                if self.batches == self._fails_at:
+                    raise RuntimeError("a function of the user's raised")
+                self.group.committed()
+                self.errands.serve()
+        except RuntimeError as error:
+            self.failure = error
+        finally:
+            self.errands.close("the run is over")
+            self._over.set()
+
+
+def grouped(**runs: FakeRun) -> Group:
+    group = Group(
+        cast(dict[str, Run], runs),
+        strategies.make("penstock"),
+        Settings(every=1, cooldown=0, stable_rounds=1),
+        runtime_of=lambda run: cast(Runtime, cast(FakeRun, run).runtime),
+    )
+    for run in runs.values():
+        run.group = group
+    return group
+
+
+def test_each_run_acts_in_its_own_thread_between_its_batches() -> None:
+    a, b = FakeRun(500.0, 400), FakeRun(500.0, 400)
+    with grouped(a=a, b=b).begin() as group:
+        assert group.await_end(60)
+        assert not group.failures
+        assert group.planner_failure is None
+    assert [run.runtime.intruded for run in (a, b)] == [0, 0]
+    # The first plans are even; both were packed together.
+    assert len(set(a.plan.node_of.tolist()) | set(b.plan.node_of.tolist())) < 4
+    assert {e.number for e in a.events} & {e.number for e in b.events}
+    assert a.cleaned
+    assert b.cleaned
+
+
+def test_one_that_fails_stops_no_other() -> None:
+    runs = {"a": FakeRun(500.0, 300), "bad": FakeRun(500.0, 300, fails_at=20)}
+    with grouped(**runs).begin() as group:
+        assert group.await_end(60)
+        assert set(group.failures) == {"bad"}
+        assert group.planner_failure is None
+    assert runs["a"].batches == 300
+    assert "bad failed; its share of the nodes is free" in runs["a"].notes
+
+
+def test_stopping_stops_all_after_their_batches() -> None:
+    runs = {name: FakeRun(500.0, 10**9) for name in ("a", "b", "c")}
+    with grouped(**runs).begin() as group:
+        assert not group.await_end(0.2)
+        assert not group["a"].over()
+    assert all(run.over() for run in runs.values())
+    assert all(run.batches > 1 for run in runs.values())
+
+
+def test_runs_go_on_when_the_planner_fails() -> None:
+    class Foolish:
+        name = "foolish"
+
+        def plan(self, request: object) -> Plan:
+            raise ZeroDivisionError("by nothing")
+
+    a, b = FakeRun(8000.0, 200), FakeRun(8000.0, 200)
+    group = grouped(a=a, b=b)
+    assert group.loop is not None
+    group.loop.strategy = cast(Any, Foolish())
+    with group.begin():
+        assert group.await_end(60)
+        assert isinstance(group.planner_failure, ZeroDivisionError)
+    assert a.batches == b.batches == 200
+    assert any("nobody plans any more" in text for text in a.notes)
+
+
+def test_an_idle_run_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Idle(FakeRun):
+        def _drive(self) -> None:
+            self._halt.wait()
+            self.errands.close("the run is over")
+            self._over.set()
+
+    monkeypatch.setattr(module, "OBSERVE_S", 0.01)
+    a, idle = FakeRun(500.0, 10**9), Idle(500.0, 0)
+    with grouped(a=a, idle=idle).begin() as group:
+        assert group.loop is not None
+        deadline = time.monotonic() + 30
+        while group.loop.ticks < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert group.loop.ticks >= 5
+    assert group.planner_failure is None
+    assert not [text for text in a.notes if "idle" in text]
