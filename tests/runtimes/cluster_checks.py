@@ -24,7 +24,6 @@ from penstock.apps import apps
 from penstock.apps.commcount import CommCount
 from penstock.control import Settings
 from penstock.pipeline import Discard, Memory, Pipeline
-from penstock.pipeline.profile import Profile
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
 from penstock.runtimes.spark.runtime import SparkRuntime
