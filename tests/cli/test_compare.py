@@ -250,6 +250,13 @@ def waiting(scenario: Scenario, strategy: str, store: str, tell: Tell) -> None:
         Path(scenario.rate.removeprefix("file:")).touch()
 
 
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a new process find the functions of this file."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+
+
+@pytest.mark.usefixtures("importable")
 def test_a_run_in_its_own_process() -> None:
     spark = pytest.importorskip("penstock.runtimes.spark.compare")
     told: list[str] = []
@@ -265,6 +272,7 @@ def test_a_run_in_its_own_process() -> None:
         spark.measured(scenario, "even", told.append, dying)
 
 
+@pytest.mark.usefixtures("importable")
 def test_an_interrupted_process_cleans_up(tmp_path: Path) -> None:
     spark = pytest.importorskip("penstock.runtimes.spark.compare")
     rate = tmp_path / "rate.csv"
