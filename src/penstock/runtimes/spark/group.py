@@ -128,6 +128,7 @@ class Group:
         made = runtime_of or (lambda run: SparkRuntime(run, self._released))
         self.planner_failure: Exception | None = None
         self._on_decision = on_decision
+        self._ended: set[str] = set()
         self._committed, self._halt = threading.Event(), threading.Event()
         self.loop: Loop | None = None
         if control is not None:
@@ -205,6 +206,7 @@ class Group:
         try:
             while not self._halt.is_set():
                 self._committed.wait(LOOK_S)
+                self._notice_ended()
                 if not self._committed.is_set():
                     if self._all_over():
                         return
@@ -229,11 +231,19 @@ class Group:
         if self._on_decision is not None:
             self._on_decision(event)
 
+    def _notice_ended(self) -> None:
+        """Tell the others of a run that ended, whether or not anything is planned again."""
+        for name, run in self.runs.items():
+            if run.over(0.0) and name not in self._ended:
+                self._ended.add(name)
+                why = "failed" if run.failure is not None else "is over"
+                self._note("member", f"{name} {why}; its share of the nodes is free")
+
     def _dropped(self, name: str, error: Exception) -> None:
         if isinstance(error, Over):
-            why = "failed" if self.runs[name].failure is not None else "is over"
-        else:
-            why = f"cannot be planned any more: {type(error).__name__}: {error}"
+            self._notice_ended()
+            return
+        why = f"cannot be planned any more: {type(error).__name__}: {error}"
         self._note("member", f"{name} {why}; its share of the nodes is free")
 
     def _released(self, executors: list[str]) -> None:
