@@ -140,3 +140,17 @@ def test_what_comes_counts_and_not_what_full_nodes_get_to() -> None:
     assert more.cpu_cores["count"].tolist() == [2.5, 2.5]
     assert more.hot_keys["count"][3] == 25.0
     assert more.partition_rates["count"].tolist() == [2.5] * 4
+
+
+def test_the_imbalance_of_parts_is_seen_too() -> None:
+    split = WORDS["split"]
+    parts = replace(
+        WORDS,
+        operators=tuple(
+            replace(o, splittable=True) if o.name == split.name else o for o in WORDS.operators
+        ),
+    )
+    plan = first_plan("even", small_nodes(2), parts)
+    seen = Measurements(tuples_per_s={"split": np.array([8.0] + [0.0] * 7)})
+    found = evaluate(Observation(1.0, 1, small_nodes(2), seen), parts, plan)
+    assert found.lit["split"] == pytest.approx(7.0)

@@ -94,3 +94,14 @@ def test_one_decision_an_edge_however_often_it_looks(every: int) -> None:
     stepped.run(140)
     assert len(stepped.since(40)) == 1
     assert stepped.runtime.observe().throughput_per_s > 4000
+
+
+def test_a_rise_is_answered_in_time_when_batches_are_long() -> None:
+    def rate(at_s: float) -> float:
+        return 2000.0 if at_s < 400 else 4500.0
+
+    settings = Settings(every=1, max_nodes=8)
+    made = scene(rate, settings=settings, batch_s=8.0)
+    made.run(100)
+    rises = [event for event in made.events.values() if event.now_s > 400]
+    assert rises[0].now_s <= 400 + 20 + 4 * 8

@@ -34,8 +34,8 @@ def test_recommending_changes_nothing(results: dict[str, Any]) -> None:
 
 def test_nodes_follow_the_rate(results: dict[str, Any]) -> None:
     found = results["elastic"]
-    assert min(found["nodes"]) < 3
-    assert (found["nodes"][0], found["nodes"][-1]) == (3, 3)
+    assert (found["nodes"][0], min(found["nodes"])) == (3, 1)
+    assert found["nodes"][-1] > 1
     assert found["changed"]
     assert (found["equal"], found["lost"], found["duplicated"]) == (True, 0, 0)
 

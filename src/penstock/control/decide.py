@@ -35,8 +35,9 @@ from penstock.model import (
 )
 from penstock.strategies import Request, Strategy
 
-#: Batches that a rate may go on moving before it is answered all the same.
-PATIENCE = 10
+#: Batches, and seconds, that a rate may go on moving before it is answered all the same: batches of
+#: nodes that are overloaded grow and grow.
+PATIENCE, PATIENCE_S = 10, 20.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,7 @@ def decide(
         figures = {"times": refusal.times, "until_batch": refusal.until_batch}
         reasons = (Reason(text, figures), *target.reasons)
         return Decision(Choice.REFUSE, reasons, key), replace(guards, wanted_rounds=0)
-    waiting = replace(guards, wanted_rounds=guards.wanted_rounds + 1, idle_rounds=0)
+    waiting = replace(guards.wanting(now.assessment.observation.now_s), idle_rounds=0)
     held = _held_back(now, settings, waiting)
     if held is not None:
         return Decision(Choice.KEEP, (held, *target.reasons)), waiting
@@ -125,7 +126,9 @@ def decide(
 def _held_back(now: Situation, settings: Settings, guards: Guards) -> Reason | None:
     """Return why a change that is wanted has to wait."""
     patience = settings.stable_rounds + math.ceil(PATIENCE / settings.every)
-    if now.assessment.moving and guards.wanted_rounds < patience:
+    waited_s = now.assessment.observation.now_s - guards.wanted_since_s
+    hasty = guards.wanted_rounds < patience and waited_s < PATIENCE_S
+    if now.assessment.moving and hasty:
         text = f"a change is wanted, but the rate still moves: {now.assessment.change:+.0%}"
         return Reason(text, {"rate_change": now.assessment.change})
     if guards.wanted_rounds < settings.stable_rounds:
@@ -207,8 +210,9 @@ def _kept(
 ) -> tuple[Decision, Guards]:
     """Keep the plan; nodes that it leaves idle go, and those that are missing come."""
     # A rate that moves is a reason for a change by itself, as soon as the strategy wants one.
-    rounds = guards.wanted_rounds + 1 if now.assessment.moving else 0
-    guards = replace(guards, wanted_rounds=rounds)
+    seen = now.assessment.observation
+    moving = now.assessment.moving
+    guards = guards.wanting(seen.now_s) if moving else replace(guards, wanted_rounds=0)
     live = len(now.live)
     short = settings.min_nodes - live
     if short > 0 and _spare_nodes(now, settings, guards):

@@ -40,7 +40,8 @@ class Assessment:
     cost : Cost or None
         Of the running plan at that demand; None when a node of it is gone or nothing was measured.
     lit : mapping of str to float
-        Imbalance of each stateful operator with several instances, as measured (Ms eq. 10).
+        Imbalance of each operator with several instances that is stateful, or counts parts of keys
+        for one that is, as measured (Ms eq. 10).
     rate_per_s : float
         Source tuples a second that come.
     change : float
@@ -209,7 +210,7 @@ def _imbalances(topology: Topology, measured: Measurements | None) -> dict[str, 
     return {
         o.name: lit(seen[o.name])
         for o in topology.operators
-        if o.kind is Kind.STATEFUL
+        if (o.kind is Kind.STATEFUL or o.splittable)
         and o.parallelism > 1
         and o.name in seen
         and len(seen[o.name]) == o.parallelism

@@ -32,6 +32,8 @@ class Guards:
         Batch until which nothing is decided after a change.
     wanted_rounds : int
         Evaluations in a row that wanted a change.
+    wanted_since_s : float
+        Stream time of the first of them.
     idle_rounds : int
         Evaluations in a row in which the plan left nodes idle.
     disappointments : mapping of str to Disappointment
@@ -42,9 +44,15 @@ class Guards:
 
     quiet_until: int = -1
     wanted_rounds: int = 0
+    wanted_since_s: float = 0.0
     idle_rounds: int = 0
     disappointments: Mapping[str, Disappointment] = field(default_factory=dict)
     fixed_nodes: bool = False
+
+    def wanting(self, now_s: float) -> Guards:
+        """Count one more evaluation that wants a change."""
+        since_s = self.wanted_since_s if self.wanted_rounds else now_s
+        return replace(self, wanted_rounds=self.wanted_rounds + 1, wanted_since_s=since_s)
 
     def after_change(self, batch: int, cooldown: int) -> Guards:
         """Be quiet for a while."""
