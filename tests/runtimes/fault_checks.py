@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from penstock import spark as engine
+from penstock.model import Cluster, Keep, Plan
 from penstock.pipeline.faults import Fault
 from penstock.runtimes.spark.trial import driver_killed, trial
+from penstock.strategies import Request
+from penstock.strategies.even import Even
 from penstock.testing.chaos import Schedule, schedules
 
 NODES = 4
@@ -45,6 +49,22 @@ RUNS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     ),
 }
 
+
+class Few:
+    """Uses the first two nodes, so that the others keep fragments and nothing else."""
+
+    name: ClassVar[str] = "few"
+    summary: ClassVar[str] = "two nodes"
+    origin: ClassVar[str] = "these tests"
+
+    def plan(self, request: Request) -> Plan | Keep:
+        """Plan as `even` does on fewer nodes."""
+        two = replace(request, cluster=Cluster(request.cluster.nodes[:2]))
+        return Even().plan(two)
+
+
+IDLE = "kill-executor@batch=3:of=idle"
+
 #: Seed and number of random schedules.
 SEED, RANDOM = 5, 2
 
@@ -58,6 +78,8 @@ def main() -> None:
             parsed = tuple(Fault.parse(text) for text in faults)
             outcome = trial(spark, Schedule(name, app, parsed, check=check))
             results[name] = {**outcome.to_dict(), "faults": list(map(str, parsed))}
+        idle = Schedule("idle", "wordcount", (Fault.parse(IDLE),))
+        results["keeper"] = trial(spark, idle, strategy=Few()).to_dict()
         results["driver"] = driver_killed(spark, "wordcount", NODES).to_dict()
         results["random"] = [
             trial(spark, schedule).to_dict()

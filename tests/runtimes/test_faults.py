@@ -52,6 +52,14 @@ def test_lost_state_was_rebuilt_from_fragments(results: dict[str, Any]) -> None:
         assert "state survives any" in text
 
 
+def test_a_node_that_only_kept_fragments_may_be_lost(results: dict[str, Any]) -> None:
+    found = results["keeper"]
+    assert found["passed"], found
+    lost = [text for text in found["happened"] if "lost executors" in text]
+    assert len(lost) == 1
+    assert "rebuilt" not in lost[0], "no state was there"
+
+
 def test_a_killed_driver_goes_on_in_another_process(results: dict[str, Any]) -> None:
     assert results["driver"]["passed"], results["driver"]
 

@@ -13,7 +13,7 @@ _PIECE = {"index": "0"}
 KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "kill-executor": (
         "kill -9 the processes of so many executors, in the middle of the batch or of a move",
-        {"count": "1", "during": "batch"},
+        {"count": "1", "during": "batch", "of": "state"},
     ),
     "kill-worker": ("kill -9 a Python worker in the middle of the batch", {}),
     "kill-driver": ("kill -9 the driver itself in the middle of the batch", {}),
@@ -65,6 +65,8 @@ class Fault:
         if not options.get("index", "0").isdigit():
             allowed = "the number of a fragment, from 0"
             raise InvalidValue("index", f"fault {self.kind}", allowed, options["index"])
+        if options.get("of", "state") not in ("state", "idle"):
+            raise InvalidValue("of", f"fault {self.kind}", "state or idle", options["of"])
         if options.get("during", "batch") not in ("batch", "move"):
             raise InvalidValue("during", f"fault {self.kind}", "batch or move", options["during"])
         object.__setattr__(self, "options", options)

@@ -135,7 +135,8 @@ class Injector:
 
     def _victims(self, fault: Fault) -> list[int]:
         holding = self.run.holding()
-        executors = [*holding, *sorted(self.run.backend.alive() - set(holding))]
+        idle = sorted(self.run.backend.alive() - set(holding))
+        executors = [*idle, *holding] if fault.options.get("of") == "idle" else [*holding, *idle]
         if fault.kind == "kill-executor":
             count = min(int(fault.options["count"]), len(executors))
             return [executor_pid(self._app, executor) for executor in executors[:count]]

@@ -50,6 +50,7 @@ from penstock.store.records import STATE, EventRecord, PlanRecord, RunRecords, S
 from penstock.store.records import Run as RunRecord
 from penstock.store.store import MetricsStore
 from penstock.strategies import Request, Strategy, strategies
+from penstock.strategies.replan import stands
 
 #: Seconds to wait for new tuples, and between looks at executors.
 IDLE_S, LOOK_S = 0.02, 0.2
@@ -300,6 +301,9 @@ class Run:
             raise InvalidValue("operator", "a change of parallelism", allowed, operator)
         before = dict(self._counts)
         self._counts[operator] = instances
+        if self.plan.parallelism[operator] == instances:
+            # A strategy would answer that there is nothing to change, which is no failure.
+            return
         try:
             answer = self.strategy.plan(self._request(self.plan))
             if isinstance(answer, Keep):
@@ -508,7 +512,11 @@ class Run:
         self.cluster = self.look()
         answer = self.strategy.plan(self._request(self.plan))
         if isinstance(answer, Keep):
-            raise PenstockError(f"{loss}; and no plan without them: {answer.reasons[0]}")
+            current = self.plan.node_of_in(self.cluster)
+            if not stands(self.cluster, current, self.plan.process_of):
+                raise PenstockError(f"{loss}; and no plan without them: {answer.reasons[0]}")
+            # Nothing ran on what is lost, or another process came in its place.
+            answer = replace(self.plan, nodes=self.cluster.names, node_of=current, active=())
         self.replace_plan(answer, str(loss))
 
     def _replan(self) -> None:

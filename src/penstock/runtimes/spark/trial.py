@@ -27,6 +27,7 @@ from penstock.runtimes.spark.session import (
     expected_executors,
     wait_for_executors,
 )
+from penstock.strategies import Strategy
 
 #: Rows of a run, its instances, and seconds that it may take.
 ROWS, INSTANCES, LIMIT_S = 4000, 4, 300.0
@@ -74,7 +75,12 @@ class Outcome:
 
 
 def trial(
-    spark: SparkSession, schedule: Schedule, *, folder: Path | None = None, rows: int = ROWS
+    spark: SparkSession,
+    schedule: Schedule,
+    *,
+    strategy: str | Strategy = "even",
+    folder: Path | None = None,
+    rows: int = ROWS,
 ) -> Outcome:
     """Run an application under a schedule, when all executors are there.
 
@@ -82,6 +88,8 @@ def trial(
     ----------
     spark : SparkSession
     schedule : Schedule
+    strategy : str or Strategy
+        By default one that uses all nodes.
     folder : Path, optional
         Where a checkpoint is kept or found, and results go as Parquet; otherwise they are kept in
         memory.
@@ -99,7 +107,7 @@ def trial(
     with start(
         pipeline,
         spark,
-        "even",
+        strategy,
         queue=rows // BATCHES,
         interval_s=0.0,
         state=schedule.state,
