@@ -243,6 +243,7 @@ def elastic(spark: Any) -> dict[str, Any]:
 
 
 def _waiting(spark: Any, **control: Any) -> dict[str, Any]:
+    _await_executors(spark, NODES)
     app = CommCount(items=1000, cost_us=2000.0)
     source = Steered(app.source(1e6, zipf=0.2, seed=4), 100.0, 650.0)
     pipeline = app.pipeline(source, parallelism={"behaviors": 1, "count": 2 * NODES})

@@ -1,4 +1,7 @@
-"""A run on Spark as the control loop sees it: the contract, and nodes that come and go."""
+"""A run on Spark as the control loop sees it: the contract, and a loop that only recommends.
+
+Nodes that follow a rate take minutes on a busy machine: ``cluster_checks.py elastic`` by itself.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from penstock.testing import RUNTIME_CHECKS
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
     """All of them, on one cluster."""
-    return checked("contract", "recommend_only", "elastic")
+    return checked("contract", "recommend_only")
 
 
 @pytest.mark.parametrize("name", RUNTIME_CHECKS)
@@ -29,14 +32,6 @@ def test_recommending_changes_nothing(results: dict[str, Any]) -> None:
     assert {status for status, _ in found["decisions"]} == {"recommended"}
     assert found["nodes"] == [3]
     assert not found["changed"]
-    assert (found["equal"], found["lost"], found["duplicated"]) == (True, 0, 0)
-
-
-def test_nodes_follow_the_rate(results: dict[str, Any]) -> None:
-    found = results["elastic"]
-    assert (found["nodes"][0], min(found["nodes"])) == (3, 1)
-    assert found["nodes"][-1] > 1
-    assert found["changed"]
     assert (found["equal"], found["lost"], found["duplicated"]) == (True, 0, 0)
 
 
