@@ -203,9 +203,8 @@ WHY = {
     "Fig. 20": (
         "With a day squeezed into 400 s, the rate changes by more than a quarter within seconds, "
         "and each time Sra-Stream changes the parallelism, which restarts instances for 3 s here. "
-        "The median is on its side (3.7 ms, Storm 4.2 ms); the pauses make the mean, "
-        "and over a real "
-        "day they would not show."
+        "The median is on its side (3.7 ms, Storm 4.2 ms); the pauses make the mean, and over a "
+        "real day they would not show."
     ),
     "Fig. 24": (
         "Eq. 26 makes as many instances as the cluster has cores, however small the load, and "
