@@ -350,7 +350,14 @@ class Run:
 
     def begin(self) -> Run:
         """Warm up, and start the thread that drives the batches."""
-        self.backend.warm_up()
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                self.backend.warm_up()
+                break
+            except ExecutorLost:
+                # One that was given up before this run may still have been listed.
+                if not left:
+                    raise
         self._began = time.monotonic()
         self._thread.start()
         threading.Thread(target=self._greet, name="penstock-greet", daemon=True).start()
