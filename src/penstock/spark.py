@@ -5,7 +5,8 @@
 
 from penstock.runtimes.spark.backend import ExecutorLost
 from penstock.runtimes.spark.group import Group, start_together
-from penstock.runtimes.spark.run import Options, Run, start
+from penstock.runtimes.spark.options import Options
+from penstock.runtimes.spark.run import Run, start
 from penstock.runtimes.spark.session import cluster, embedded, session
 from penstock.runtimes.spark.writer import Writer
 

@@ -30,7 +30,8 @@ from penstock.runtimes.spark.errands import Over
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.monitor import Observed
 from penstock.runtimes.spark.nodes import cluster_of, stand_apart
-from penstock.runtimes.spark.run import Options, Run, require_fixed_plans
+from penstock.runtimes.spark.options import Options
+from penstock.runtimes.spark.run import Run, require_fixed_plans
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.strategies import Request, Strategy, strategies
 

@@ -8,8 +8,8 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.control.events import Event
 from penstock.control.loop import Loop
 from penstock.control.record import Recorder
-from penstock.control.settings import Settings
 from penstock.model import (
     Cluster,
     InvalidValue,
@@ -33,7 +32,7 @@ from penstock.model import (
 from penstock.pipeline.build import Pipeline
 from penstock.pipeline.driver import BatchResult, Carried, Driver, Ranges
 from penstock.pipeline.faults import Fault
-from penstock.pipeline.feed import QUEUE, Feed
+from penstock.pipeline.feed import Feed
 from penstock.pipeline.layout import Layout, is_source
 from penstock.runtimes.spark.backend import ExecutorLost, SparkBackend
 from penstock.runtimes.spark.errands import Errands
@@ -41,11 +40,11 @@ from penstock.runtimes.spark.faults import Injector
 from penstock.runtimes.spark.jvm import Executor, Jvm, jvm_of
 from penstock.runtimes.spark.monitor import Observed, observe
 from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
+from penstock.runtimes.spark.options import Options
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.runtimes.spark.structured import drive, frame_steps
 from penstock.runtimes.spark.window import Window
 from penstock.state.files import is_address
-from penstock.state.home import Keeping
 from penstock.store.records import STATE, EventRecord, PlanRecord, RunRecords, Status
 from penstock.store.records import Run as RunRecord
 from penstock.store.store import MetricsStore
@@ -63,70 +62,6 @@ FIRST = "the first plan"
 
 #: Times that one batch is run again after executors were lost.
 ATTEMPTS = 5
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a pipeline is run.
-
-    Parameters
-    ----------
-    checkpoint : path, str or None
-        Folder of the journal and the state, which all executors must reach, or an address as
-        ``hdfs://host/folder`` that Arrow can open on all of them; None: a folder of its
-        own that is removed at the end. With a folder, a run that was stopped or killed goes on
-        where it was.
-    state : str or None
-        How state is kept: ``peers``, in fragments on other nodes; ``checkpoint``, in the
-        checkpoint's folder; ``both``. By default by peers if there are several nodes, and in the
-        checkpoint if there is one.
-    raw, check : int
-        Fragments that a run of state is cut into, and further ones that may be missing; fewer where
-        there are fewer nodes.
-    backup_every : int
-        Batches between backups to peers; above 1, what changed since is lost with a node.
-    state_memory_mb : float
-        Memory for the state of an instance; one of more than a quarter of it is mapped from a file.
-    replaced_s : float
-        How long to wait for the replacement of a lost executor before going on without it.
-    control : Settings or None
-        How the loop behaves that keeps the plan fitting; None: the first plan stays.
-    faults : sequence of Fault or str
-        What is to go wrong, and when; for tests and demonstrations on one machine.
-    store : str, path or None
-        Metrics store: a file or a ``postgresql://`` URL; None: in the checkpoint's folder.
-    queue, when_full
-        As in `Feed`.
-    interval_s : float
-        Least time from the start of one batch to that of the next.
-    on_error : str
-        ``stop`` or ``skip``; as in `Driver`.
-    drain : bool
-        For streaming DataFrames: take what is there at the start, and end.
-    seed : int
-        Of the strategy's randomness.
-    """
-
-    checkpoint: str | Path | None = None
-    store: str | Path | None = None
-    queue: int = QUEUE
-    when_full: str = "wait"
-    interval_s: float = 0.2
-    on_error: str = "stop"
-    drain: bool = False
-    seed: int = 0
-    state: str | None = None
-    raw: int = 7
-    check: int = 1
-    backup_every: int = 1
-    state_memory_mb: float = 256.0
-    replaced_s: float = 15.0
-    control: Settings | None = field(default_factory=Settings)
-    faults: Sequence[Fault | str] = ()
-
-    def __post_init__(self) -> None:
-        if not self.interval_s >= 0:
-            raise InvalidValue("interval_s", "a run", "a number of at least 0", self.interval_s)
 
 
 class Run:
@@ -187,7 +122,7 @@ class Run:
             self.checkpoint,
             first,
             options.on_error,
-            self._keeping(first),
+            options.keeping(f"{self.checkpoint}/state", len(self.cluster), first.pinned),
         )
         self.store = MetricsStore.open(options.store or self.root / "metrics.sqlite")
         self._record = RunRecord(
@@ -580,24 +515,6 @@ class Run:
         if not self._pinned:
             return ""
         return self._homes.get(home, home)
-
-    def _keeping(self, plan: Plan) -> Keeping:
-        """Choose how state is kept where the user did not."""
-        options, mode = self.options, self.options.state
-        if mode is None:
-            mode = "checkpoint" if options.checkpoint is not None else "peers"
-            if mode == "checkpoint" and len(self.cluster) > 1 and plan.pinned:
-                mode = "both"
-            if len(self.cluster) == 1 or not plan.pinned:
-                mode = "checkpoint"
-        return Keeping(
-            mode,
-            shared=f"{self.checkpoint}/state",
-            raw=options.raw,
-            check=options.check,
-            every=options.backup_every,
-            memory_mb=options.state_memory_mb,
-        )
 
     def _request(self, running: Plan | None) -> Request:
         return Request(
