@@ -311,9 +311,9 @@ class _Table:
 #: A rate is sustained while lines are counted within so many seconds of their arrival.
 LATE_S = 5.0
 #: Seconds of each step of the ramp, by what it grows, and its first rate.
-STEP_S, GROWTH, FIRST = 10.0, 1.5, 1000.0
+STEP_S, GROWTH, FIRST = 10.0, 1.5, 5000.0
 #: Seconds at the first rate before anything counts; for files, after as many batches as `WARMING`.
-WARM_S, WARMING = 10.0, 10
+WARM_S, WARMING = 10.0, 20
 #: Seconds between two files.
 PAUSE_S = 0.2
 #: Contestants of each side.
@@ -459,7 +459,7 @@ def _feed_frame(spark: SparkSession, fed: Feeding, nodes: int, patience_s: float
         stream = spark.readStream.format("text").load(folder).withColumnRenamed("value", "line")
         pipeline = app.pipeline(stream, parallelism=nodes)
         with engine.start(pipeline, spark, "even", interval_s=0.0, listener=listen) as run:
-            _warm(Path(folder), lambda: len(seen))
+            _warm(Path(folder), nodes, lambda: len(seen))
 
             def look() -> None:
                 run.await_end(0.0)
@@ -504,7 +504,7 @@ def _feed_native(spark: SparkSession, fed: Feeding, nodes: int, patience_s: floa
                 if p["numInputRows"] and ends[p["batchId"]] > fed.start
             ]
 
-        _warm(Path(folder), lambda: len(ends))
+        _warm(Path(folder), nodes, lambda: len(ends))
         _drop(Path(folder), fed, patience_s, look)
         _settle(fed, patience_s, look)
         query.stop()
@@ -530,12 +530,13 @@ def _put(folder: Path, name: str, lines: Iterable[str]) -> None:
     hidden.rename(folder / f"{name}.txt")
 
 
-def _warm(folder: Path, batches: Callable[[], int]) -> None:
-    """Drop files one by one, each after the batch of the one before."""
-    lines = _lines()[: int(FIRST)]
+def _warm(folder: Path, nodes: int, batches: Callable[[], int]) -> None:
+    """Drop a file for every node, so that all of them read, and wait for the batch; then again."""
+    lines = _lines()[: int(FIRST) // nodes]
     for number in range(WARMING):
         before = batches()
-        _put(folder, f"a{number:06d}", lines)
+        for node in range(nodes):
+            _put(folder, f"a{number:06d}-{node}", lines)
         deadline = time.monotonic() + 120
         while batches() == before:
             if time.monotonic() > deadline:
@@ -623,7 +624,7 @@ def main() -> None:
     parser.add_argument("--zipf", type=float, default=1.0)
     parser.add_argument("--wait-us", type=float, default=300.0, help="for skew")
     parser.add_argument("--seconds", type=float, default=60.0, help="for latency and placement")
-    parser.add_argument("--steps", type=int, default=9, help="of the ramp, for sustained")
+    parser.add_argument("--steps", type=int, default=11, help="of the ramp, for sustained")
     parser.add_argument("--lines-per-s", type=float, help="for latency, without sustained")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()

@@ -9,6 +9,7 @@ twice goes the same way.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -18,7 +19,7 @@ from penstock.model import InvalidValue, RoutingTable
 from penstock.model.arrays import FloatArray, IntArray
 from penstock.strategies.parameters import Checked
 from penstock.strategies.registry import registry
-from penstock.strategies.route.keys import HashArray, combine, hash_keys
+from penstock.strategies.route.keys import BLOCK, HashArray, combine, hash_keys
 
 __all__ = [
     "Destination",
@@ -29,6 +30,10 @@ __all__ = [
     "register",
     "routers",
 ]
+
+
+#: Lowest bits of a hash that a table of a few hot keys may be made of: it must stay in the cache.
+_SLOT_BITS = 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,13 +129,39 @@ def among(hashes: HashArray, sorted_hashes: HashArray) -> IntArray:
     """Position of each hash in a short sorted array; -1 where it is not in it."""
     if not len(sorted_hashes):
         return np.full(len(hashes), -1, dtype=np.int64)
-    at = np.minimum(np.searchsorted(sorted_hashes, hashes), len(sorted_hashes) - 1)
-    return np.where(sorted_hashes[at] == hashes, at, -1)
+    places = np.empty(len(hashes), dtype=np.int64)
+    find = _finder(sorted_hashes)
+    for start in range(0, len(hashes), BLOCK):
+        block = hashes[start : start + BLOCK]
+        at = find(block)
+        places[start : start + BLOCK] = np.where(sorted_hashes.take(at) == block, at, -1)
+    return places
+
+
+def _finder(sorted_hashes: HashArray) -> Callable[[HashArray], IntArray]:
+    """Return what says where each hash stands, should it be one of those at all."""
+    for bits in range(_SLOT_BITS):
+        # The lowest bits, where they tell all of them apart: one look where a search takes many.
+        low = np.uint64((1 << bits) - 1)
+        slots = sorted_hashes & low
+        if len(np.unique(slots)) == len(slots):
+            place = np.zeros(1 << bits, dtype=np.int64)
+            place[slots] = np.arange(len(slots))
+            return lambda hashes: place.take((hashes & low).view(np.int64))
+    return lambda hashes: np.minimum(np.searchsorted(sorted_hashes, hashes), len(sorted_hashes) - 1)
 
 
 def modulo(hashes: HashArray, count: int) -> IntArray:
     """Hash modulo a count, as numbers that index arrays."""
-    return (hashes % np.uint64(count)).astype(np.int64)
+    out = np.empty(len(hashes), dtype=np.uint64)
+    by = np.uint64(count)
+    for start in range(0, len(hashes), BLOCK):
+        # NumPy divides by one number with SIMD, and takes remainders without.
+        block, rest = hashes[start : start + BLOCK], out[start : start + BLOCK]
+        np.floor_divide(block, by, out=rest)
+        rest *= by
+        np.subtract(block, rest, out=rest)
+    return out.view(np.int64)
 
 
 routers, register = registry("router", "penstock.strategies.route", "penstock.routers")

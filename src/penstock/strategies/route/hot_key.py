@@ -54,5 +54,6 @@ class HotKey(KeyRouter):
         if to.hot:
             hot = np.array(sorted(to.hot), dtype=np.uint64)
             rows = np.flatnonzero(among(hashes, hot) >= 0)
-            instance[rows] = (to.position + np.arange(len(rows))) % to.instances
+            turns = np.arange(to.position, to.position + len(rows), dtype=np.uint64)
+            instance[rows] = modulo(turns, to.instances)
         return instance

@@ -19,7 +19,7 @@ from penstock.model.errors import InvalidValue
 HashArray = npt.NDArray[np.uint64]
 
 #: Raised whenever a key gets another hash: state that was dealt by other hashes is not found again.
-HASHING = 2
+HASHING = 3
 
 #: Seed of all hashes. Changing it would send every key, and its state, somewhere else.
 SEED = np.uint64(0x5DEECE66D2B4A1C7)
@@ -127,8 +127,11 @@ def _of_fixed_strings(keys: npt.NDArray[Any]) -> HashArray:
     hashes = np.empty(len(keys), dtype=np.uint64)
     for low in range(0, len(keys), BLOCK):
         block = keys[low : low + BLOCK]
-        lengths = np.asarray(np.char.str_len(block), dtype=np.int64)
         rows = block.view(unit).reshape(len(block), -1)
+        if rows[:, -1].all():
+            lengths = np.full(len(block), rows.shape[1])
+        else:
+            lengths = np.asarray(np.char.str_len(block), dtype=np.int64)
         hashes[low : low + BLOCK] = _of_padded(rows, lengths)
     return hashes
 

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.model.arrays import FloatArray, IntArray
 from penstock.strategies.parameters import param
 from penstock.strategies.route import Destination, KeyRouter, modulo, register
-from penstock.strategies.route.keys import HashArray, mix
+from penstock.strategies.route.keys import BLOCK, HashArray
 
 
 @register
@@ -32,7 +32,7 @@ class PartialKey(KeyRouter):
     Examples
     --------
     >>> PartialKey().route(["hot"] * 6, Destination(3)).tolist()
-    [1, 2, 1, 2, 1, 2]
+    [1, 0, 1, 0, 1, 0]
     """
 
     name: ClassVar[str] = "partial_key"
@@ -52,15 +52,17 @@ class PartialKey(KeyRouter):
         """Give every hash an instance; see `Router.route_hashes`."""
         if to.instances == 1:
             return np.zeros(len(hashes), dtype=np.int64)
-        first, second = two_choices(hashes, to.instances)
         loads = np.zeros(to.instances) if to.loads is None else np.array(to.loads, dtype=float)
         step = max(1, -(-len(hashes) // self.rounds))
+        block = step * max(1, BLOCK // step)
         instance = np.empty(len(hashes), dtype=np.int64)
-        for start in range(0, len(hashes), step):
-            a, b = first[start : start + step], second[start : start + step]
-            chosen = _lighter(a, b, loads)
-            loads += np.bincount(chosen, minlength=to.instances)
-            instance[start : start + step] = chosen
+        for low in range(0, len(hashes), block):
+            first, second = two_choices(hashes[low : low + block], to.instances)
+            for start in range(0, len(first), step):
+                a, b = first[start : start + step], second[start : start + step]
+                chosen = _lighter(a, b, loads)
+                loads += np.bincount(chosen, minlength=to.instances)
+                instance[low + start : low + start + step] = chosen
         return instance
 
 
@@ -69,8 +71,12 @@ def two_choices(hashes: HashArray, instances: int) -> tuple[IntArray, IntArray]:
     first = modulo(hashes, instances)
     if instances == 1:
         return first, first
-    second = first + 1 + modulo(mix(hashes), instances - 1)
-    return first, np.where(second >= instances, second - instances, second)
+    # The upper half of a mixed hash knows nothing of what the whole of it leaves.
+    second = modulo(hashes >> np.uint64(32), instances - 1)
+    second += first
+    second += 1
+    second -= instances * (second >= instances)
+    return first, second
 
 
 def _lighter(first: IntArray, second: IntArray, loads: FloatArray) -> IntArray:
