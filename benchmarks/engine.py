@@ -316,6 +316,8 @@ STEP_S, GROWTH, FIRST = 10.0, 1.5, 5000.0
 WARM_S, WARMING = 10.0, 20
 #: Seconds between two files.
 PAUSE_S = 0.2
+#: Seconds of single lines that count as one arrival.
+TICK_S = 0.01
 #: Contestants of each side.
 FED = {"penstock": ("penstock", "penstock, DataFrame"), "spark": ("spark native",)}
 
@@ -424,8 +426,11 @@ def _feed_source(spark: SparkSession, fed: Feeding, nodes: int, patience_s: floa
     app = apps.make("wordcount")
     total = fed.profile.position(fed.seconds)
     source = app.source(fed.profile, zipf=0.0, seed=4, rows=total)
-    times = fed.profile.time_of(np.arange(total))
-    fed.arrived.extend((float(at), 1) for at in times)
+    # Lines come one by one; a hundredth of a second of them is looked at together.
+    ticks = np.arange(0.0, fed.seconds, TICK_S)
+    reached = np.array([fed.profile.position(at) for at in (*ticks, fed.seconds)])
+    sizes = np.diff(reached)
+    fed.arrived.extend(zip((ticks + TICK_S / 2).tolist(), sizes.tolist(), strict=True))
     runs: list[engine.Run] = []
     hopeless = threading.Event()
 
@@ -433,7 +438,8 @@ def _feed_source(spark: SparkSession, fed: Feeding, nodes: int, patience_s: floa
         now = runs[0].elapsed_s if runs else 0.0
         fed.done.append((now, observed.batch.rows_in))
         counted = sum(rows for _, rows in fed.done)
-        if counted < total and now - times[counted] > patience_s:
+        oldest = ticks[min(int(np.searchsorted(reached, counted)), len(ticks) - 1)]
+        if counted < total and now - oldest > patience_s:
             hopeless.set()
 
     with engine.start(

@@ -430,7 +430,7 @@ def slow_node(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
             NOTE.print(f"  {trace.now:5.0f} s nothing is left on {victim[0]}")
 
     strategy = Penstock(most=0.8)
-    control = Settings(every=3, cooldown=5, min_nodes=2, max_nodes=nodes)
+    control = Settings(every=3, cooldown=5, max_nodes=nodes)
     try:
         trace = follow(
             spark,

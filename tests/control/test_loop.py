@@ -361,7 +361,7 @@ def test_an_illegal_transition_tells_its_history() -> None:
         {"stable_rounds": 0},
         {"cooldown": -1},
         {"max_moves": 1.5},
-        {"min_nodes": 0},
+        {"min_nodes": -1},
         {"min_nodes": 5, "max_nodes": 4},
         {"verify": True},
         {"recommend_only": 1},
@@ -376,6 +376,13 @@ def test_a_bound_left_open_is_the_cluster_at_the_start() -> None:
     assert Settings().starting_with(4).max_nodes == 4
     assert Settings(min_nodes=6).starting_with(4).max_nodes == 6
     assert Settings(max_nodes=2).starting_with(4).max_nodes == 2
+
+
+def test_as_many_nodes_stay_as_the_state_needs_to_survive() -> None:
+    assert Settings().starting_with(4).min_nodes == 1
+    assert Settings().starting_with(4, losses=2).min_nodes == 3
+    assert Settings(max_nodes=2).starting_with(4, losses=2).min_nodes == 2
+    assert Settings(min_nodes=1).starting_with(4, losses=2).min_nodes == 1
 
 
 def test_the_loop_measures_its_own_time_apart_from_that_of_actions() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from penstock.model import InvalidValue, RoutingTable
 from penstock.model.cost import lit
 from penstock.strategies.route import Destination, Router, combine, hash_keys, routers
+from penstock.strategies.route.fill import dealt_level
 from penstock.strategies.route.hash import Hash
 from penstock.strategies.route.hot_key import HotKey
 from penstock.strategies.route.keys import BLOCK
@@ -213,14 +215,38 @@ def test_first_table_is_the_hash() -> None:
     assert (routed == Hash().route(keys, Destination(6))).all()
 
 
-def test_split_keys_are_dealt_in_turn() -> None:
+def test_split_keys_go_where_least_of_the_batch_goes() -> None:
     hot, warm = hashed("hot"), hashed("warm")
     table = RoutingTable((0,), {hot: (1, 3), warm: (2, 0, 1)})
-    keys = ["hot", "cold", "warm", "hot", "warm", "hot", "warm", "warm"]
-    went = TwoTier().route(keys, Destination(4, table))
-    assert went.tolist() == [1, 0, 2, 3, 0, 1, 1, 2]
-    later = TwoTier().route(keys, Destination(4, table, position=1))
-    assert later.tolist() == [3, 0, 0, 1, 1, 3, 2, 0]
+    keys = ["hot", "cold", "warm", "hot", "warm", "hot", "warm", "cold"]
+    # Two cold ones at 0. Three hot ones at 1 and 3; then the warm ones level 2, 1 and 0.
+    went = TwoTier().route(keys, Destination(4, table)).tolist()
+    assert [i for i, key in zip(went, keys, strict=True) if key == "hot"] == [1, 1, 3]
+    assert [i for i, key in zip(went, keys, strict=True) if key == "warm"] == [2, 2, 2]
+    # What does not come out even begins elsewhere next time.
+    later = TwoTier().route(keys, Destination(4, table, position=1)).tolist()
+    assert [i for i, key in zip(later, keys, strict=True) if key == "hot"] == [1, 3, 3]
+
+
+@given(
+    st.lists(st.integers(0, 1000), min_size=1, max_size=20), st.integers(0, 5000), st.integers(0, 9)
+)
+def test_pouring_levels_the_lowest(loads: list[int], tuples: int, turn: int) -> None:
+    before = np.array(loads, dtype=np.int64)
+    counts = dealt_level(before, tuples, turn)
+    after = before + counts
+    assert counts.min() >= 0
+    assert int(counts.sum()) == tuples
+    # Whoever got something is no higher than the lowest of all, but for the one that was left over.
+    assert not tuples or after[counts > 0].max() <= after.min() + 1
+
+
+def test_a_split_key_levels_a_batch_that_chance_made_uneven() -> None:
+    rng = np.random.default_rng(1)
+    keys = np.where(rng.random(4000) < 0.2, 7, rng.integers(100, 1100, 4000))
+    table = replace(TwoTier().table(6), split={int(hash_keys([7])[0]): tuple(range(6))})
+    assert lit(np.bincount(TwoTier().route(keys, Destination(6))).astype(float)) > 0.1
+    assert lit(np.bincount(TwoTier().route(keys, Destination(6, table))).astype(float)) < 0.01
 
 
 def test_tables_name_instances_that_exist() -> None:

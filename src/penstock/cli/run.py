@@ -94,8 +94,13 @@ def run(
         Path, typer.Option("--report", metavar="FILE", help="Where the HTML report goes.")
     ] = Path("penstock-report.html"),
     min_nodes: Annotated[
-        int, typer.Option("--min-nodes", metavar="N", help="Nodes that are never released.")
-    ] = 1,
+        int,
+        typer.Option(
+            "--min-nodes",
+            metavar="N",
+            help="Nodes that are never released; 0: as many as state by peers needs.",
+        ),
+    ] = 0,
     max_nodes: Annotated[
         int,
         typer.Option(

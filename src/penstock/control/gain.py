@@ -12,6 +12,7 @@ from penstock.control.evaluate import Assessment
 from penstock.model import Cost, Diff, Measurements, Plan, RoutingTable
 from penstock.model.arrays import group_sums
 from penstock.model.cost import lit
+from penstock.strategies.route.skew import loads_of
 
 #: A gain has come when at least this part of it was measured.
 ENOUGH = 0.5
@@ -168,10 +169,5 @@ def _dealt(
 def _lit_of(
     table: RoutingTable, rates: np.ndarray[Any, Any], hot: Mapping[int, float], count: int
 ) -> float:
-    own = np.array(rates, dtype=np.float64)
-    shared = np.zeros(count)
-    for key, ways in table.split.items():
-        part = min(hot.get(key, 0.0), float(own[key % len(own)]))
-        own[key % len(own)] -= part
-        shared[list(ways)] += part / len(ways)
+    own, shared = loads_of(table, rates, hot, count)
     return lit(shared + group_sums(np.asarray(table.partitions), own, count))

@@ -38,7 +38,12 @@ a whole number from 1 to 10000, got 0
     max_moves: int = param(
         64, "Instances that one decision may move to another spot.", least=1, unit="instances"
     )
-    min_nodes: int = param(1, "Nodes that are never released.", least=1, unit="nodes")
+    min_nodes: int = param(
+        0,
+        "Nodes that are never released; 0: as many as state by peers needs.",
+        least=0,
+        unit="nodes",
+    )
     max_nodes: int = param(
         0, "Nodes that are never exceeded; 0: as many as at the start.", least=0, unit="nodes"
     )
@@ -58,8 +63,15 @@ a whole number from 1 to 10000, got 0
             allowed = f"0 or at least min_nodes, {self.min_nodes}"
             raise InvalidValue("max_nodes", "Settings", allowed, self.max_nodes)
 
-    def starting_with(self, nodes: int) -> Settings:
-        """Fill in a bound that was left open, by the nodes that are there at the start."""
-        if self.max_nodes:
-            return self
-        return replace(self, max_nodes=max(nodes, self.min_nodes))
+    def starting_with(self, nodes: int, losses: int = 0) -> Settings:
+        """Fill in bounds that were left open.
+
+        Parameters
+        ----------
+        nodes : int
+            Nodes that are there at the start.
+        losses : int
+            Nodes that may be lost without a loss of state: one more must never be released.
+        """
+        most = self.max_nodes or max(nodes, self.min_nodes)
+        return replace(self, min_nodes=self.min_nodes or min(most, losses + 1), max_nodes=most)

@@ -122,6 +122,10 @@ class Driver:
         """State of the stateful vertices, as committed."""
         return self.ledger.held
 
+    def losses(self) -> int:
+        """Count the nodes that may be lost, if there are enough of them; 0 if none keeps state."""
+        return self.ledger.losses()
+
     def survives(self) -> Tolerance | None:
         """Say what losses of nodes the state survives now; None without any by peers."""
         return self.ledger.survives(self.plan)

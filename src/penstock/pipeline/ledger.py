@@ -56,6 +56,10 @@ class Ledger:
     catalog: Catalog = field(default_factory=Catalog)
     retiring: set[str] = field(default_factory=set)
 
+    def losses(self) -> int:
+        """Count the nodes that may be lost, if there are enough of them; 0 if none keeps state."""
+        return self.keeping.check if self.held and self.keeping.mode == "peers" else 0
+
     def survives(self, plan: Plan) -> Tolerance | None:
         """Say what losses of nodes the state survives now; None without any by peers."""
         if not self.keeping.by_peers:

@@ -16,8 +16,8 @@ from penstock.strategies.route.heavy import heaviest
 from penstock.strategies.route.keys import HashArray
 
 #: Keys are reported above this part of an instance's fair share of a sender's tuples, and at most
-#: so many of them for each target: a plan splits keys from 0.7 of a fair share on.
-HOT_SHARE, HOT_KEPT = 0.1, 32
+#: so many of them for each target: a plan splits as many as make up a fifth of the stream.
+HOT_SHARE, HOT_KEPT = 0.02, 32
 
 
 class Notes:

@@ -12,6 +12,7 @@ from penstock.model import RoutingTable
 from penstock.model.arrays import FloatArray, group_sums
 from penstock.pipeline.zipf import Zipf
 from penstock.strategies.route import Destination, hash_keys, routers
+from penstock.strategies.route.fill import filled
 from penstock.strategies.route.hot_key import HotKey
 from penstock.strategies.route.keys import HashArray
 from penstock.strategies.route.sketch import Sketch
@@ -21,7 +22,9 @@ from penstock.strategies.route.two_tier import TwoTier
 SAMPLE = 1 << 16
 
 #: A key is reported as hot above this part of an instance's fair share.
-REPORTED = 0.5
+REPORTED = 0.02
+#: Keys that are reported at the most.
+KEPT = 32
 
 
 @dataclass(frozen=True)
@@ -81,21 +84,24 @@ class KeySpace:
         return group_sums(home, self.probabilities, partitions)
 
     def hot(self, instances: int) -> Mapping[int, float]:
-        """Hashes of the keys near or above an instance's fair share, with their parts."""
-        found = np.flatnonzero(self.probabilities > REPORTED / instances)
+        """Hashes of the hottest keys, with their parts of the stream."""
+        found = np.flatnonzero(self.probabilities[:KEPT] > REPORTED / instances)
         return {int(self.hashes[k]): float(self.probabilities[k]) for k in found}
 
     def _split(self, shares: FloatArray, home: np.ndarray, table: RoutingTable) -> FloatArray:
-        """Spread the keys that a table splits evenly over their instances."""
+        """Pour the keys that a table splits to where there is least."""
         if not table.split:
             return shares
         number = {int(h): k for k, h in enumerate(self.hashes)}
+        loose: list[tuple[float, list[int]]] = []
         for key, ways in table.split.items():
             if (k := number.get(key)) is None:
                 continue
-            shares[home[k]] -= self.probabilities[k]
-            shares[list(ways)] += self.probabilities[k] / len(ways)
-        return np.maximum(shares, 0.0)
+            shares[home[k]] = max(0.0, shares[home[k]] - self.probabilities[k])
+            loose.append((float(self.probabilities[k]), list(ways)))
+        for part, at in sorted(loose, reverse=True):
+            shares[at] += filled(shares[at], part)
+        return shares
 
     @cached_property
     def _sample(self) -> HashArray:

@@ -317,10 +317,13 @@ def start_together(
             folder = None if checkpoint is None else Path(checkpoint) / name
             own = Options(checkpoint=folder, seed=seed, **{**options, "control": None})
             runs[name] = Run(pipeline, spark, made, own, heard(name), first=plans[name])
+        losses = max(run.driver.losses() for run in runs.values())
+        nodes = max(len(run.cluster) for run in runs.values())
+        settings = (control or Settings()).starting_with(nodes, losses)
         group = Group(
             runs,
             made,
-            (control or Settings()) if adapt else None,
+            settings if adapt else None,
             seed=seed,
             on_decision=on_decision,
         )

@@ -146,7 +146,7 @@ class Run:
             self.loop = Loop(
                 SparkRuntime(self),
                 strategy,
-                options.control,
+                options.control.starting_with(len(self.cluster), self.driver.losses()),
                 clock=time.perf_counter,
                 seed=options.seed,
                 listener=self.decided,

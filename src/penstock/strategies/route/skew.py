@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,11 +9,13 @@ import numpy as np
 
 from penstock.model import Grouping, Measurements, Plan, Reason, RoutingTable, Topology
 from penstock.model.arrays import FloatArray, group_sums
+from penstock.model.cost import lit
+from penstock.strategies.route.fill import filled
 from penstock.strategies.route.rebalance import rebalance
 from penstock.strategies.route.two_tier import TwoTier, resize
 
-#: A key that is split before stays split while it is above this part of an instance's fair share.
-STILL_HOT = 0.7
+#: Part of a stream that split keys should have: what each batch can be levelled with.
+FILLING = 0.2
 
 
 def routed(
@@ -28,9 +29,9 @@ def routed(
     """Give every operator whose keys belong to instances its routing table.
 
     A first table deals its partitions in turn; a change of parallelism moves the fewest of them.
-    Where the rates of the partitions were measured, keys that alone exceed an instance's fair share
-    are split over as many instances as they fill, if the operator is splittable, and above an
-    imbalance of `chi` the smallest sufficient set of partitions moves (Ms eq. 29).
+    Where the rates of the partitions were measured and show an imbalance above `chi`, the hottest
+    keys are split over all instances if the operator is splittable, and if that does not do, the
+    smallest sufficient set of partitions moves (Ms eq. 29).
 
     Parameters
     ----------
@@ -77,33 +78,63 @@ def _balanced(
     count: int,
     chi: float,
 ) -> tuple[RoutingTable, list[Reason]]:
-    fair = float(rates.sum()) / count
+    own, shared = loads_of(table, rates, hot, count)
     home = np.asarray(table.partitions, dtype=np.int64)
-    loads = np.asarray(rates, dtype=np.float64).copy()
-    other = np.zeros(count)
-    split: dict[int, tuple[int, ...]] = {}
-    for key in sorted(hot, key=lambda k: -hot[k]):
-        threshold = STILL_HOT * fair if key in table.split else fair
-        if count == 1 or hot[key] <= threshold:
-            continue
-        ways = min(count, math.ceil(hot[key] / fair) + 1)
-        partition = int(key % len(home))
-        loads[partition] = max(0.0, loads[partition] - hot[key])
-        kept = table.split.get(key, ())
-        if len(kept) != ways:
-            # The home of the key first, then those with the least to do.
-            carried = other + group_sums(home, loads, count)
-            lightest = [int(i) for i in np.argsort(carried, kind="stable") if i != home[partition]]
-            kept = (int(home[partition]), *lightest[: ways - 1])
-        split[key] = kept
-        other[list(kept)] += hot[key] / len(kept)
+    before = lit(shared + group_sums(home, own, count))
+    if before <= chi or count == 1:
+        return table, []
     reasons = []
+    split = _hottest(table, hot, float(rates.sum()), count)
     if split != dict(table.split):
-        text = f"{name}: {len(split)} keys are hotter than an instance and are split"
-        reasons.append(Reason(text, {"split": len(split), "fair_share": fair}))
-    done = rebalance(
-        replace(table, split=split), loads, count, chi, operator=name, other_loads=other
-    )
+        part = sum(hot[key] for key in split) / float(rates.sum())
+        text = f"{name}: the {len(split)} hottest keys, {part:.0%} of the stream, are split"
+        reasons.append(Reason(text, {"split": len(split), "part": part, "lit": before}))
+        table = replace(table, split=split)
+        own, shared = loads_of(table, rates, hot, count)
+    # As if split keys were dealt evenly: what they can level is kept for what comes by chance.
+    even = np.full(count, shared.mean())
+    done = rebalance(table, own, count, chi, operator=name, other_loads=even)
     if done.moves:
         reasons += [Reason(f"{name}: {r.text}", r.figures) for r in done.reasons]
     return done.table, reasons
+
+
+def _hottest(
+    table: RoutingTable, hot: Mapping[int, float], whole: float, count: int
+) -> dict[int, tuple[int, ...]]:
+    """Choose the keys to split: those hotter than an instance, and the next until they suffice."""
+    split: dict[int, tuple[int, ...]] = {}
+    part = 0.0
+    for key in sorted(hot, key=lambda k: (-hot[k], k)):
+        if key in table.split or hot[key] > whole / count or part < FILLING * whole:
+            split[key] = tuple(range(count))
+            part += hot[key]
+    return split
+
+
+def loads_of(
+    table: RoutingTable, rates: FloatArray, hot: Mapping[int, float], count: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return what each partition carries without split keys, and what those add to each instance.
+
+    Parameters
+    ----------
+    table : RoutingTable
+    rates : array
+        Of each partition, with all of its keys.
+    hot : mapping of int to float
+        Rates of the hottest keys.
+    count : int
+        Instances.
+    """
+    own = np.array(rates, dtype=np.float64)
+    parts: dict[int, float] = {}
+    for key in table.split:
+        parts[key] = min(hot.get(key, 0.0), float(own[key % len(own)]))
+        own[key % len(own)] -= parts[key]
+    carried = group_sums(np.asarray(table.partitions, dtype=np.int64), own, count)
+    shared = np.zeros(count)
+    for key in sorted(parts, key=lambda key: -parts[key]):
+        ways = list(table.split[key])
+        shared[ways] += filled((carried + shared)[ways], parts[key])
+    return own, shared

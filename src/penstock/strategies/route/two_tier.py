@@ -12,6 +12,7 @@ from penstock.model.arrays import IntArray, group_counts
 from penstock.model.errors import InvalidValue
 from penstock.strategies.parameters import param
 from penstock.strategies.route import Destination, KeyRouter, among, modulo, register
+from penstock.strategies.route.fill import dealt_level
 from penstock.strategies.route.keys import HashArray
 from penstock.strategies.route.rebalance import Rebalanced, rebalance
 
@@ -24,8 +25,8 @@ class TwoTier(KeyRouter):
     """Send a key to its partition (eq. 28) and the partition to its instance (eq. 27).
 
     The table is short, whatever the number of keys, and a partition is moved, with the state of its
-    keys, by changing one entry of it. Keys that are hotter than an instance are split: their tuples
-    are dealt in turn over the instances that share the key, and their results need a merge.
+    keys, by changing one entry of it. The hottest keys can be split: their tuples go to those of
+    the instances that share the key which get least of the batch; their results need a merge.
 
     Examples
     --------
@@ -64,7 +65,7 @@ class TwoTier(KeyRouter):
         home = np.asarray(table.partitions, dtype=np.int64)
         instance = home[modulo(hashes, len(home))]
         if table.split:
-            _deal_split(instance, hashes, table, to.position)
+            _deal_split(instance, hashes, table, to)
         return instance
 
 
@@ -115,20 +116,25 @@ def resize(table: RoutingTable, instances: int) -> RoutingTable:
     return RoutingTable(tuple(home.tolist()), split)
 
 
-def _deal_split(instance: IntArray, hashes: HashArray, table: RoutingTable, position: int) -> None:
-    """Send the tuples of split keys to the instances of each in turn, in place."""
+def _deal_split(
+    instance: IntArray, hashes: HashArray, table: RoutingTable, to: Destination
+) -> None:
+    """Send the tuples of split keys to where least of this batch goes, in place.
+
+    All other tuples have their place, so split keys level the batch, whatever came by chance.
+    """
     keys = np.array(sorted(table.split), dtype=np.uint64)
     number = among(hashes, keys)
     rows = np.flatnonzero(number >= 0)
     if not len(rows):
         return
-    number = number[rows]
-    order = np.argsort(number, kind="stable")
-    sizes = group_counts(number, len(keys))
-    nth = np.empty(len(rows), dtype=np.int64)
-    nth[order] = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    ways = [table.split[int(key)] for key in keys]
-    width = np.array([len(way) for way in ways], dtype=np.int64)
-    flat = np.array([i for way in ways for i in way], dtype=np.int64)
-    first = np.cumsum(width) - width
-    instance[rows] = flat[first[number] + (nth + position) % width[number]]
+    loads = group_counts(instance, to.instances) - group_counts(instance[rows], to.instances)
+    sizes = group_counts(number[rows], len(keys))
+    ends = np.cumsum(sizes)
+    by_key = rows[np.argsort(number[rows], kind="stable")]
+    # The lightest last: they even out what is left.
+    for key in np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())].tolist():
+        ways = np.array(table.split[int(keys[key])], dtype=np.int64)
+        counts = dealt_level(loads[ways], int(sizes[key]), to.position)
+        loads[ways] += counts
+        instance[by_key[ends[key] - sizes[key] : ends[key]]] = np.repeat(ways, counts)
