@@ -311,7 +311,7 @@ class _Table:
 #: A rate is sustained while lines are counted within so many seconds of their arrival.
 LATE_S = 5.0
 #: Seconds of each step of the ramp, by what it grows, and its first rate.
-STEP_S, GROWTH, FIRST = 10.0, 1.5, 5000.0
+STEP_S, GROWTH, FIRST = 10.0, 1.5, 40_000.0
 #: Seconds at the first rate before anything counts; for files, after as many batches as `WARMING`.
 WARM_S, WARMING = 10.0, 20
 #: Seconds between two files.
@@ -630,7 +630,7 @@ def main() -> None:
     parser.add_argument("--zipf", type=float, default=1.0)
     parser.add_argument("--wait-us", type=float, default=300.0, help="for skew")
     parser.add_argument("--seconds", type=float, default=60.0, help="for latency and placement")
-    parser.add_argument("--steps", type=int, default=11, help="of the ramp, for sustained")
+    parser.add_argument("--steps", type=int, default=9, help="of the ramp, for sustained")
     parser.add_argument("--lines-per-s", type=float, help="for latency, without sustained")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
