@@ -12,6 +12,7 @@ import typer
 
 from penstock.cli.exits import INTERRUPTED, clean_exit, say
 from penstock.cli.java import require_java
+from penstock.cli.options import App, InputSeed, JsonEach, Rate, Seconds, Zipf
 from penstock.cli.progress import Progress
 from penstock.cli.show import show_entries
 from penstock.model import InvalidValue, PenstockError
@@ -44,12 +45,7 @@ NOTES = {
 
 
 def compare_command(
-    app: Annotated[
-        str,
-        typer.Argument(
-            metavar="APP", help="Application, as 'penstock apps' lists them.", show_default=False
-        ),
-    ],
+    app: App,
     names: Annotated[
         str,
         typer.Option("--strategies", metavar="NAMES", help="With commas between them, or 'all'."),
@@ -57,20 +53,12 @@ def compare_command(
     engine: Annotated[
         str, typer.Option("--engine", metavar="NAME", help="'spark', or 'sim' for virtual time.")
     ] = "spark",
-    rate: Annotated[
-        str, typer.Option("--rate", metavar="PROFILE", help="Tuples a second over time.")
-    ] = "2000",
-    zipf: Annotated[
-        float, typer.Option("--zipf", metavar="Z", help="Skew of the keys, 0 to 2.")
-    ] = 1.0,
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="N", help="How long tuples come.")
-    ] = 60.0,
+    rate: Rate = "2000",
+    zipf: Zipf = 1.0,
+    seconds: Seconds = 60.0,
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="Nodes that there are.")] = 4,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds, equal input.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object a line for each strategy.")
-    ] = False,
+    seed: InputSeed = 0,
+    as_json: JsonEach = False,
     report: Annotated[
         Path, typer.Option("--report", metavar="FILE", help="Where the HTML page goes.")
     ] = Path("penstock-comparison.html"),

@@ -12,6 +12,18 @@ from penstock.apps import apps
 from penstock.cli.exits import INTERRUPTED, clean_exit, say
 from penstock.cli.java import require_java
 from penstock.cli.live import Board
+from penstock.cli.options import (
+    DEFAULT_NODES,
+    App,
+    EmbeddedNodes,
+    InputSeed,
+    JsonAtEnd,
+    Master,
+    Parallelism,
+    Rate,
+    Seconds,
+    Zipf,
+)
 from penstock.control.settings import Settings
 from penstock.model import InvalidValue, PenstockError
 from penstock.pipeline.faults import KINDS, Fault
@@ -22,9 +34,6 @@ from penstock.report.page import write_report
 from penstock.report.summary import summarise
 from penstock.state.home import Keeping
 from penstock.strategies import strategies
-
-#: Nodes of the embedded cluster.
-DEFAULT_NODES = 4
 
 HELP = f"""Run an application on Spark under a strategy, and report what was measured.
 
@@ -47,35 +56,17 @@ Examples:
 
 
 def run(
-    app: Annotated[
-        str, typer.Argument(metavar="APP", help="Application, as 'penstock apps' lists them.")
-    ],
+    app: App,
     strategy: Annotated[
         str, typer.Option("--strategy", metavar="NAME", help="Strategy that plans it.")
     ] = "penstock",
-    rate: Annotated[
-        str, typer.Option("--rate", metavar="PROFILE", help="Tuples a second over time.")
-    ] = "2000",
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="N", help="How long tuples come.")
-    ] = 60.0,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master", metavar="URL", help="Spark master instead of an embedded cluster."
-        ),
-    ] = None,
-    nodes: Annotated[
-        int, typer.Option("--nodes", metavar="N", help="Nodes of the embedded cluster.")
-    ] = DEFAULT_NODES,
-    zipf: Annotated[
-        float, typer.Option("--zipf", metavar="Z", help="Skew of the keys, 0 to 2.")
-    ] = 1.0,
-    parallelism: Annotated[
-        int | None,
-        typer.Option("--parallelism", metavar="N", help="Instances of every operator."),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds, equal input.")] = 0,
+    rate: Rate = "2000",
+    seconds: Seconds = 60.0,
+    master: Master = None,
+    nodes: EmbeddedNodes = DEFAULT_NODES,
+    zipf: Zipf = 1.0,
+    parallelism: Parallelism = None,
+    seed: InputSeed = 0,
     checkpoint: Annotated[
         str | None,
         typer.Option(
@@ -148,9 +139,7 @@ def run(
             help="Let something go wrong, such as kill-executor@batch=7; may be given again.",
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object at the end.")
-    ] = False,
+    as_json: JsonAtEnd = False,
 ) -> None:
     """Run an application; see `HELP`."""
     with clean_exit():
