@@ -12,7 +12,7 @@ from rich.table import Table
 
 from penstock.apps import apps
 from penstock.cli.exits import clean_exit
-from penstock.cli.java import require_java
+from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import App, EmbeddedNodes, JsonAtEnd, Master, Parallelism, Zipf
 from penstock.cli.progress import Progress
 
@@ -56,8 +56,9 @@ def calibrate(
     with clean_exit():
         chosen = apps.make(app)
         require_java()
-        from penstock.runtimes.spark import calibrate as measure
-        from penstock.runtimes.spark.session import cluster, embedded
+        with pyspark_needed():
+            from penstock.runtimes.spark import calibrate as measure
+            from penstock.runtimes.spark.session import cluster, embedded
 
         count = len(measure.PLACEMENTS) * (3 + (rate is not None))
         options: dict[str, Any] = {"parallelism": parallelism, "zipf": zipf}

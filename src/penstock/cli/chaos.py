@@ -11,9 +11,9 @@ import typer
 
 from penstock.apps import apps
 from penstock.cli.exits import clean_exit, say
-from penstock.cli.java import require_java
+from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import EmbeddedNodes, JsonAtEnd
-from penstock.model import InvalidValue, PenstockError
+from penstock.model import InvalidValue
 from penstock.pipeline.chaos import Schedule, matrix, schedules
 
 if TYPE_CHECKING:
@@ -97,13 +97,9 @@ def chaos(
 
 
 def _outcomes(chosen: list[Schedule], drivers: list[str], nodes: int) -> Iterator[Outcome]:
-    try:
+    with pyspark_needed():
         from penstock import spark as engine
         from penstock.runtimes.spark.trial import driver_killed, trial
-    except ImportError as error:
-        raise PenstockError(
-            f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
-        ) from None
     with engine.cluster(engine.embedded(nodes, 1, MEMORY_MB)) as spark:
         for schedule in chosen:
             yield trial(spark, schedule)

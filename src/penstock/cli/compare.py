@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from penstock.cli.exits import INTERRUPTED, clean_exit, say
-from penstock.cli.java import require_java
+from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import App, InputSeed, JsonEach, Rate, Seconds, Zipf
 from penstock.cli.progress import Progress
 from penstock.cli.show import show_entries
-from penstock.model import InvalidValue, PenstockError
+from penstock.model import InvalidValue
 from penstock.planning import chosen
 from penstock.report.comparison import Entry
 from penstock.report.comparison_page import write_comparison
@@ -109,10 +109,6 @@ def engine_of(name: str) -> Engine:
     if name != "spark":
         raise InvalidValue("engine", "a comparison", "spark or sim", name)
     require_java()
-    try:
+    with pyspark_needed():
         from penstock.runtimes.spark.compare import on_spark
-    except ImportError as error:
-        raise PenstockError(
-            f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
-        ) from None
     return on_spark

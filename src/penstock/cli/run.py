@@ -10,7 +10,7 @@ import typer
 
 from penstock.apps import apps
 from penstock.cli.exits import INTERRUPTED, clean_exit, say
-from penstock.cli.java import require_java
+from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.live import Board
 from penstock.cli.options import (
     DEFAULT_NODES,
@@ -25,7 +25,7 @@ from penstock.cli.options import (
     Zipf,
 )
 from penstock.control.settings import Settings
-from penstock.model import InvalidValue, PenstockError
+from penstock.model import InvalidValue
 from penstock.pipeline.faults import KINDS, Fault
 from penstock.pipeline.profile import Profile
 from penstock.pipeline.sinks import Discard
@@ -165,12 +165,8 @@ def run(
         sinks: dict[str, Sink] = {name: Discard() for name in chosen.keys}
         pipeline = chosen.pipeline(source, sinks, parallelism=parallelism)
         require_java()
-        try:
+        with pyspark_needed():
             from penstock import spark as engine
-        except ImportError as error:
-            raise PenstockError(
-                f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
-            ) from None
         interrupted = False
         with Board(as_json) as board:
             board.say(f"starting Spark on {master or f'an embedded cluster of {nodes} nodes'}")

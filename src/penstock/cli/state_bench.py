@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.exits import clean_exit
-from penstock.cli.java import require_java
+from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import JsonAtEnd, Master
-from penstock.model import InvalidValue, PenstockError
+from penstock.model import InvalidValue
 
 #: As many as a code of 7 + 3 needs.
 DEFAULT_NODES = 11
@@ -91,14 +91,10 @@ def state_bench(
         if not set(wanted) <= set(TITLES):
             raise InvalidValue("only", "state-bench", "some of " + ", ".join(TITLES), only)
         require_java()
-        try:
+        with pyspark_needed():
             from penstock import spark as engine
             from penstock.runtimes.spark.session import wait_for_executors
             from penstock.runtimes.spark.state_bench import Asked, measure
-        except ImportError as error:
-            raise PenstockError(
-                f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
-            ) from None
         asked = Asked(
             wanted,
             _numbers("sizes", sizes),
