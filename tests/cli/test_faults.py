@@ -18,7 +18,10 @@ pytest.importorskip("pyspark")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--fault", "kill-executor"], "like kill-executor@batch=7"),
+        (["--fault", "kill-executor"], "KIND@batch=N[:name=value,...] with KIND"),
+        (["--fault", "kill-executor@batch=x"], "batch of fault kill-executor must be a whole"),
+        (["--fault", "kill-executer@batch=3"], "did you mean 'kill-executor'?"),
+        (["--fault", "move@batch=3:to=2"], "setting of fault move must be left out, got 'to'"),
         (["--fault", "explode@batch=3"], "one of kill-executor, kill-worker"),
         (["--fault", "kill-driver@batch=3"], "without --checkpoint"),
         (["--fault", "scale@batch=3:to=0"], "at least 1"),

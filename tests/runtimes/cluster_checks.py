@@ -196,14 +196,14 @@ def driven(spark: Any) -> Iterator[Driven]:
     def batch() -> None:
         time.sleep(0.05)
         run.batch({name: feed.take(run.elapsed_s) for name, feed in run.feeds.items()})
-        run._greet_once()
+        run.crew.greet_once()
 
     def advance(batches: int) -> None:
         deadline = time.monotonic() + WAIT_S
         for _ in range(min(batches, 12)):
             batch()
         # Nodes come in seconds, not in batches.
-        while runtime.wanted not in (0, len(run.look())) and time.monotonic() < deadline:
+        while runtime.wanted not in (0, len(run.crew.look())) and time.monotonic() < deadline:
             batch()
 
     run.backend.warm_up()

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.ranking import STATE, Ranking, top
-from penstock.apps.wordcount import SENT_PER_WORD, WordCount, counted, split, word_list
+from penstock.apps.wordcount import WordCount, counted, counting, word_list
 from penstock.model import Grouping
 from penstock.pipeline.build import Pipeline
 from penstock.pipeline.generator import Content
@@ -163,32 +163,7 @@ class TopNMerge(App):
         """Build ``lines -> split -> count -> merge -> ranks``; see `App.pipeline`."""
         many, out = Instances(parallelism, chain), self._sinks(sinks)
         return many.checked(
-            Pipeline(self.name)
-            .source(
-                "lines",
-                source,
-                parallelism=many.of("lines"),
-                rate_per_s=rate_of(source),
-                cpu_us_per_tuple=0.6,
-                tuple_bytes=6.0 * self.words_per_line,
-            )
-            .map(
-                "split",
-                split,
-                parallelism=many.stateless("split"),
-                chain=chain,
-                cpu_us_per_tuple=0.1 * self.words_per_line,
-                selectivity=SENT_PER_WORD * self.words_per_line,
-                tuple_bytes=10.0,
-            )
-            .keyed(
-                "count",
-                by="word",
-                reduce={"n": count()},
-                parallelism=many.of("count"),
-                cpu_us_per_tuple=1.0,
-                tuple_bytes=18.0,
-            )
+            counting(self.name, source, many, self.words_per_line)
             .map(
                 "first",
                 partial(first, n=self.n),

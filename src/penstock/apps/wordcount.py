@@ -67,39 +67,44 @@ class WordCount(App):
     ) -> Pipeline:
         """Build ``lines -> split -> count -> counts``; see `App.pipeline`."""
         many, out = Instances(parallelism, chain), self._sinks(sinks)
-        return many.checked(
-            Pipeline(self.name)
-            .source(
-                "lines",
-                source,
-                parallelism=many.of("lines"),
-                rate_per_s=rate_of(source),
-                cpu_us_per_tuple=0.6,
-                tuple_bytes=6.0 * self.words_per_line,
-            )
-            .map(
-                "split",
-                split,
-                parallelism=many.stateless("split"),
-                chain=chain,
-                cpu_us_per_tuple=0.1 * self.words_per_line,
-                selectivity=SENT_PER_WORD * self.words_per_line,
-                tuple_bytes=10.0,
-            )
-            .keyed(
-                "count",
-                by="word",
-                reduce={"n": count()},
-                parallelism=many.of("count"),
-                cpu_us_per_tuple=1.0,
-                tuple_bytes=18.0,
-            )
-            .sink("counts", out["counts"])
-        )
+        counts = counting(self.name, source, many, self.words_per_line)
+        return many.checked(counts.sink("counts", out["counts"]))
 
     def expected(self, table: pa.Table) -> dict[str, pa.Table]:
         """Count with a regular expression and a `Counter`."""
         return {"counts": counted(word_list(table.column("line").to_pylist()))}
+
+
+def counting(name: str, source: Any, many: Instances, words_per_line: int) -> Pipeline:
+    """Begin a pipeline with ``lines -> split -> count``."""
+    return (
+        Pipeline(name)
+        .source(
+            "lines",
+            source,
+            parallelism=many.of("lines"),
+            rate_per_s=rate_of(source),
+            cpu_us_per_tuple=0.6,
+            tuple_bytes=6.0 * words_per_line,
+        )
+        .map(
+            "split",
+            split,
+            parallelism=many.stateless("split"),
+            chain=many.chain,
+            cpu_us_per_tuple=0.1 * words_per_line,
+            selectivity=SENT_PER_WORD * words_per_line,
+            tuple_bytes=10.0,
+        )
+        .keyed(
+            "count",
+            by="word",
+            reduce={"n": count()},
+            parallelism=many.of("count"),
+            cpu_us_per_tuple=1.0,
+            tuple_bytes=18.0,
+        )
+    )
 
 
 def split(batch: pa.RecordBatch) -> pa.RecordBatch:

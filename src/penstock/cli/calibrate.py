@@ -12,7 +12,8 @@ from rich.table import Table
 
 from penstock.apps import apps
 from penstock.cli.exits import clean_exit
-from penstock.cli.java import require_java
+from penstock.cli.java import pyspark_needed, require_java
+from penstock.cli.options import App, EmbeddedNodes, JsonAtEnd, Master, Parallelism, Zipf
 from penstock.cli.progress import Progress
 
 HELP = """Measure what tuples, hops and tasks cost on Spark, and write it for 'penstock simulate'.
@@ -32,28 +33,14 @@ Examples:
 
 
 def calibrate(
-    app: Annotated[
-        str, typer.Argument(metavar="APP", help="Application, as 'penstock apps' lists them.")
-    ] = "commcount",
+    app: App = "commcount",
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="Where the profile goes.")
     ] = Path("penstock-costs.json"),
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master", metavar="URL", help="Spark master instead of an embedded cluster."
-        ),
-    ] = None,
-    nodes: Annotated[
-        int, typer.Option("--nodes", metavar="N", help="Nodes of the embedded cluster.")
-    ] = 3,
-    parallelism: Annotated[
-        int | None,
-        typer.Option("--parallelism", metavar="N", help="Instances of every operator."),
-    ] = None,
-    zipf: Annotated[
-        float, typer.Option("--zipf", metavar="Z", help="Skew of the keys, 0 to 2.")
-    ] = 0.0,
+    master: Master = None,
+    nodes: EmbeddedNodes = 3,
+    parallelism: Parallelism = None,
+    zipf: Zipf = 0.0,
     rate: Annotated[
         float | None,
         typer.Option(
@@ -63,16 +50,15 @@ def calibrate(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object at the end.")
-    ] = False,
+    as_json: JsonAtEnd = False,
 ) -> None:
     """Calibrate; see `HELP`."""
     with clean_exit():
         chosen = apps.make(app)
         require_java()
-        from penstock.runtimes.spark import calibrate as measure
-        from penstock.runtimes.spark.session import cluster, embedded
+        with pyspark_needed():
+            from penstock.runtimes.spark import calibrate as measure
+            from penstock.runtimes.spark.session import cluster, embedded
 
         count = len(measure.PLACEMENTS) * (3 + (rate is not None))
         options: dict[str, Any] = {"parallelism": parallelism, "zipf": zipf}

@@ -11,8 +11,9 @@ import typer
 
 from penstock.apps import apps
 from penstock.cli.exits import clean_exit, say
-from penstock.cli.java import require_java
-from penstock.model import InvalidValue, PenstockError
+from penstock.cli.java import pyspark_needed, require_java
+from penstock.cli.options import EmbeddedNodes, JsonAtEnd
+from penstock.model import InvalidValue
 from penstock.pipeline.chaos import Schedule, matrix, schedules
 
 if TYPE_CHECKING:
@@ -55,18 +56,14 @@ def chaos(
         int | None,
         typer.Option("--only", metavar="N", help="Run schedule N of the seed alone, from 0."),
     ] = None,
-    nodes: Annotated[
-        int, typer.Option("--nodes", metavar="N", help="Nodes of the embedded cluster.")
-    ] = 4,
+    nodes: EmbeddedNodes = 4,
     full: Annotated[
         bool,
         typer.Option(
             "--matrix", help="Instead: each kind of fault once for each application, no chance."
         ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object at the end.")
-    ] = False,
+    as_json: JsonAtEnd = False,
 ) -> None:
     """Run schedules; see `HELP`."""
     with clean_exit():
@@ -100,13 +97,9 @@ def chaos(
 
 
 def _outcomes(chosen: list[Schedule], drivers: list[str], nodes: int) -> Iterator[Outcome]:
-    try:
+    with pyspark_needed():
         from penstock import spark as engine
         from penstock.runtimes.spark.trial import driver_killed, trial
-    except ImportError as error:
-        raise PenstockError(
-            f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
-        ) from None
     with engine.cluster(engine.embedded(nodes, 1, MEMORY_MB)) as spark:
         for schedule in chosen:
             yield trial(spark, schedule)

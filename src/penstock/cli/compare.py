@@ -11,10 +11,11 @@ from typing import Annotated
 import typer
 
 from penstock.cli.exits import INTERRUPTED, clean_exit, say
-from penstock.cli.java import require_java
+from penstock.cli.java import pyspark_needed, require_java
+from penstock.cli.options import App, InputSeed, JsonEach, Rate, Seconds, Zipf
 from penstock.cli.progress import Progress
 from penstock.cli.show import show_entries
-from penstock.model import InvalidValue, PenstockError
+from penstock.model import InvalidValue
 from penstock.planning import chosen
 from penstock.report.comparison import Entry
 from penstock.report.comparison_page import write_comparison
@@ -44,12 +45,7 @@ NOTES = {
 
 
 def compare_command(
-    app: Annotated[
-        str,
-        typer.Argument(
-            metavar="APP", help="Application, as 'penstock apps' lists them.", show_default=False
-        ),
-    ],
+    app: App,
     names: Annotated[
         str,
         typer.Option("--strategies", metavar="NAMES", help="With commas between them, or 'all'."),
@@ -57,20 +53,12 @@ def compare_command(
     engine: Annotated[
         str, typer.Option("--engine", metavar="NAME", help="'spark', or 'sim' for virtual time.")
     ] = "spark",
-    rate: Annotated[
-        str, typer.Option("--rate", metavar="PROFILE", help="Tuples a second over time.")
-    ] = "2000",
-    zipf: Annotated[
-        float, typer.Option("--zipf", metavar="Z", help="Skew of the keys, 0 to 2.")
-    ] = 1.0,
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="N", help="How long tuples come.")
-    ] = 60.0,
+    rate: Rate = "2000",
+    zipf: Zipf = 1.0,
+    seconds: Seconds = 60.0,
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="Nodes that there are.")] = 4,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds, equal input.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object a line for each strategy.")
-    ] = False,
+    seed: InputSeed = 0,
+    as_json: JsonEach = False,
     report: Annotated[
         Path, typer.Option("--report", metavar="FILE", help="Where the HTML page goes.")
     ] = Path("penstock-comparison.html"),
@@ -121,10 +109,6 @@ def engine_of(name: str) -> Engine:
     if name != "spark":
         raise InvalidValue("engine", "a comparison", "spark or sim", name)
     require_java()
-    try:
+    with pyspark_needed():
         from penstock.runtimes.spark.compare import on_spark
-    except ImportError as error:
-        raise PenstockError(
-            f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
-        ) from None
     return on_spark

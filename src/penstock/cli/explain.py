@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.exits import clean_exit, say
+from penstock.cli.options import JsonLines
 from penstock.cli.show import console
 from penstock.control.events import Event
 from penstock.control.explain import explain as told
@@ -38,7 +39,7 @@ def explain(
         str,
         typer.Option("--store", metavar="PLACE", help="A SQLite file or a postgresql:// URL."),
     ] = "metrics.sqlite",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a line.")] = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Explain decisions; see `HELP`."""
     with clean_exit(), MetricsStore.open(store, read_only=True) as opened:

@@ -1,4 +1,4 @@
-"""Whether there is a Java that Spark runs on, told before Spark fails in its own words."""
+"""Whether Java and PySpark are there, told before Spark fails in its own words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.model import PenstockError
@@ -34,6 +36,17 @@ def require_java() -> None:
     version = version_of(told)
     if version is None or version < LEAST:
         raise PenstockError(f"{command} is Java {version or 'of an unknown version'}. {_ADVICE}")
+
+
+@contextmanager
+def pyspark_needed() -> Iterator[None]:
+    """Say how to install PySpark if what is imported here finds it missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise PenstockError(
+            f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
+        ) from None
 
 
 def version_of(told: str) -> int | None:

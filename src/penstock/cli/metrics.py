@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.exits import clean_exit
+from penstock.cli.options import JsonLines
 from penstock.model import InvalidValue
 from penstock.report.summary import summarise
 from penstock.store.prometheus import RunState, render
@@ -38,7 +39,7 @@ def metrics(
     prometheus: Annotated[
         bool, typer.Option("--prometheus", help="Print Prometheus text of the run.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a line.")] = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Show metrics; see `HELP`."""
     with clean_exit(), MetricsStore.open(place, read_only=True) as store:

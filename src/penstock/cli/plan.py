@@ -9,13 +9,11 @@ from typing import Annotated
 import typer
 
 from penstock.cli.exits import BAD_INPUT, INFEASIBLE, clean_exit, say
+from penstock.cli.options import DEFAULT_NODES, ClusterFile, JsonEach, Strategies
 from penstock.cli.progress import Progress
 from penstock.cli.show import show_comparison, show_outcome, show_request
 from penstock.files import FileError, load_topology, save_plan
 from penstock.planning import Outcome, ask, chosen, request
-
-#: Nodes when the user names neither a cluster nor a number.
-DEFAULT_NODES = 4
 
 HELP = """Plan where the instances of a topology run, and say why.
 
@@ -33,15 +31,7 @@ def plan(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Topology, in YAML or JSON.", show_default=False)
     ],
-    cluster: Annotated[
-        Path | None,
-        typer.Option(
-            "--cluster",
-            metavar="FILE",
-            help="Cluster, in YAML or JSON. Not together with --nodes.",
-            show_default=False,
-        ),
-    ] = None,
+    cluster: ClusterFile = None,
     nodes: Annotated[
         int | None,
         typer.Option(
@@ -59,14 +49,7 @@ def plan(
             help="Every strategy must use all nodes, so that cuts can be compared.",
         ),
     ] = False,
-    strategy: Annotated[
-        str,
-        typer.Option(
-            "--strategy",
-            metavar="NAME",
-            help="Name of a strategy, several with commas between them, or 'all'.",
-        ),
-    ] = "penstock",
+    strategy: Strategies = "penstock",
     seed: Annotated[
         int,
         typer.Option("--seed", metavar="N", help="Equal seeds give equal plans."),
@@ -89,9 +72,7 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object a line for each strategy.")
-    ] = False,
+    as_json: JsonEach = False,
 ) -> None:
     """Plan where the instances of a topology run; see `HELP`."""
     with clean_exit():

@@ -10,10 +10,22 @@ import typer
 
 from penstock.apps import apps
 from penstock.cli.exits import INTERRUPTED, clean_exit, say
-from penstock.cli.java import require_java
+from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.live import Board
+from penstock.cli.options import (
+    DEFAULT_NODES,
+    App,
+    EmbeddedNodes,
+    InputSeed,
+    JsonAtEnd,
+    Master,
+    Parallelism,
+    Rate,
+    Seconds,
+    Zipf,
+)
 from penstock.control.settings import Settings
-from penstock.model import InvalidValue, PenstockError
+from penstock.model import InvalidValue
 from penstock.pipeline.faults import KINDS, Fault
 from penstock.pipeline.profile import Profile
 from penstock.pipeline.sinks import Discard
@@ -22,9 +34,6 @@ from penstock.report.page import write_report
 from penstock.report.summary import summarise
 from penstock.state.home import Keeping
 from penstock.strategies import strategies
-
-#: Nodes of the embedded cluster.
-DEFAULT_NODES = 4
 
 HELP = f"""Run an application on Spark under a strategy, and report what was measured.
 
@@ -47,35 +56,17 @@ Examples:
 
 
 def run(
-    app: Annotated[
-        str, typer.Argument(metavar="APP", help="Application, as 'penstock apps' lists them.")
-    ],
+    app: App,
     strategy: Annotated[
         str, typer.Option("--strategy", metavar="NAME", help="Strategy that plans it.")
     ] = "penstock",
-    rate: Annotated[
-        str, typer.Option("--rate", metavar="PROFILE", help="Tuples a second over time.")
-    ] = "2000",
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="N", help="How long tuples come.")
-    ] = 60.0,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master", metavar="URL", help="Spark master instead of an embedded cluster."
-        ),
-    ] = None,
-    nodes: Annotated[
-        int, typer.Option("--nodes", metavar="N", help="Nodes of the embedded cluster.")
-    ] = DEFAULT_NODES,
-    zipf: Annotated[
-        float, typer.Option("--zipf", metavar="Z", help="Skew of the keys, 0 to 2.")
-    ] = 1.0,
-    parallelism: Annotated[
-        int | None,
-        typer.Option("--parallelism", metavar="N", help="Instances of every operator."),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds, equal input.")] = 0,
+    rate: Rate = "2000",
+    seconds: Seconds = 60.0,
+    master: Master = None,
+    nodes: EmbeddedNodes = DEFAULT_NODES,
+    zipf: Zipf = 1.0,
+    parallelism: Parallelism = None,
+    seed: InputSeed = 0,
     checkpoint: Annotated[
         str | None,
         typer.Option(
@@ -153,9 +144,7 @@ def run(
             help="Let something go wrong, such as kill-executor@batch=7; may be given again.",
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object at the end.")
-    ] = False,
+    as_json: JsonAtEnd = False,
 ) -> None:
     """Run an application; see `HELP`."""
     with clean_exit():
@@ -181,12 +170,8 @@ def run(
         sinks: dict[str, Sink] = {name: Discard() for name in chosen.keys}
         pipeline = chosen.pipeline(source, sinks, parallelism=parallelism)
         require_java()
-        try:
+        with pyspark_needed():
             from penstock import spark as engine
-        except ImportError as error:
-            raise PenstockError(
-                f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
-            ) from None
         interrupted = False
         with Board(as_json) as board:
             board.say(f"starting Spark on {master or f'an embedded cluster of {nodes} nodes'}")

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from penstock.apps import apps
 from penstock.cli.exits import BAD_INPUT, clean_exit, say
+from penstock.cli.options import DEFAULT_NODES, ClusterFile, JsonEach, Rate, Strategies, Zipf
 from penstock.cli.progress import Progress
 from penstock.files import load_cluster, load_topology
 from penstock.model import Cluster, InvalidValue, Measurements, Topology, expand
@@ -39,9 +40,6 @@ Examples:
   penstock simulate wordcount --nodes 8 --strategy even,ra --fault kill-node@t=60 --report sim.html
 """
 
-#: Nodes when the user names neither a cluster nor a number.
-DEFAULT_NODES = 4
-
 
 def simulate_command(
     topology: Annotated[
@@ -50,15 +48,7 @@ def simulate_command(
             metavar="TOPOLOGY", help="A file, or an application's name.", show_default=False
         ),
     ],
-    cluster: Annotated[
-        Path | None,
-        typer.Option(
-            "--cluster",
-            metavar="FILE",
-            help="Cluster, in YAML or JSON. Not together with --nodes.",
-            show_default=False,
-        ),
-    ] = None,
+    cluster: ClusterFile = None,
     nodes: Annotated[
         int | None,
         typer.Option(
@@ -69,21 +59,11 @@ def simulate_command(
             show_default=False,
         ),
     ] = None,
-    rate: Annotated[
-        str,
-        typer.Option("--rate", metavar="PROFILE", help="Source tuples a second, as time goes by."),
-    ] = "1000",
+    rate: Rate = "1000",
     rate_scale: Annotated[
         float, typer.Option("--rate-scale", metavar="X", help="Multiply all rates, for what-if.")
     ] = 1.0,
-    strategy: Annotated[
-        str,
-        typer.Option(
-            "--strategy",
-            metavar="NAME",
-            help="Name of a strategy, several with commas between them, or 'all'.",
-        ),
-    ] = "penstock",
+    strategy: Strategies = "penstock",
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", help="Virtual time to simulate.")
     ] = 120.0,
@@ -97,9 +77,7 @@ def simulate_command(
             "--fault", metavar="FAULT", help="What goes wrong; may be repeated.", show_default=False
         ),
     ] = None,
-    zipf: Annotated[
-        float, typer.Option("--zipf", metavar="Z", help="Skew of the keys, 0 to 2.")
-    ] = 1.0,
+    zipf: Zipf = 1.0,
     parallelism: Annotated[
         int | None,
         typer.Option(
@@ -129,9 +107,7 @@ def simulate_command(
             "--report", metavar="FILE", help="Write an HTML page with plots.", show_default=False
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object a line for each strategy.")
-    ] = False,
+    as_json: JsonEach = False,
 ) -> None:
     """Simulate; see `HELP`."""
     with clean_exit():

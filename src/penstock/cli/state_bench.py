@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.exits import clean_exit
-from penstock.cli.java import require_java
-from penstock.model import InvalidValue, PenstockError
+from penstock.cli.java import pyspark_needed, require_java
+from penstock.cli.options import JsonAtEnd, Master
+from penstock.model import InvalidValue
 
 #: As many as a code of 7 + 3 needs.
 DEFAULT_NODES = 11
@@ -56,12 +57,7 @@ def state_bench(
             help="Nodes of the embedded cluster, or of the master.",
         ),
     ] = DEFAULT_NODES,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master", metavar="URL", help="Spark master instead of an embedded cluster."
-        ),
-    ] = None,
+    master: Master = None,
     raw: Annotated[int, typer.Option("--raw", metavar="R", help="Raw fragments.")] = 7,
     check: Annotated[int, typer.Option("--check", metavar="C", help="Check fragments.")] = 3,
     sizes: Annotated[
@@ -87,9 +83,7 @@ def state_bench(
             help="Keep checkpoints on this server for files, by PUT and GET, instead of a folder.",
         ),
     ] = "",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object at the end.")
-    ] = False,
+    as_json: JsonAtEnd = False,
 ) -> None:
     """Measure state; see `HELP`."""
     with clean_exit():
@@ -97,14 +91,10 @@ def state_bench(
         if not set(wanted) <= set(TITLES):
             raise InvalidValue("only", "state-bench", "some of " + ", ".join(TITLES), only)
         require_java()
-        try:
+        with pyspark_needed():
             from penstock import spark as engine
             from penstock.runtimes.spark.session import wait_for_executors
             from penstock.runtimes.spark.state_bench import Asked, measure
-        except ImportError as error:
-            raise PenstockError(
-                f"PySpark is missing ({error}); install it with: pip install 'penstock[spark]'"
-            ) from None
         asked = Asked(
             wanted,
             _numbers("sizes", sizes),

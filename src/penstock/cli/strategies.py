@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import typer
 
 from penstock.cli.exits import clean_exit
+from penstock.cli.options import JsonEach
 from penstock.cli.show import show_strategies
 from penstock.strategies import describe
 from penstock.strategies import strategies as registered
@@ -22,9 +22,7 @@ Examples:
 
 
 def strategies(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object a line for each strategy.")
-    ] = False,
+    as_json: JsonEach = False,
 ) -> None:
     """List the strategies; see `HELP`."""
     with clean_exit():

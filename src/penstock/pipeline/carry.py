@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from penstock.model import RoutingTable
 from penstock.model.arrays import BoolArray, IntArray
-from penstock.pipeline.execute import fragments, keep
 from penstock.pipeline.frames import (
     DATA,
     DRIVER,
@@ -32,6 +31,7 @@ from penstock.pipeline.frames import (
     encode,
     encode_json,
 )
+from penstock.pipeline.keepers import fragments, keep
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import Wave
 from penstock.state.codec import Code, TooFewFragments

@@ -24,7 +24,6 @@ from penstock.pipeline.frames import (
     DATA,
     DRIVER,
     ERROR,
-    FRAGMENT,
     SINK,
     STATS,
     Frame,
@@ -32,15 +31,14 @@ from penstock.pipeline.frames import (
     encode,
     encode_json,
 )
+from penstock.pipeline.keepers import fragments, keep
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.notes import Notes
 from penstock.pipeline.outcome import outcome
 from penstock.pipeline.steps import Step
 from penstock.pipeline.wave import Wave
 from penstock.pipeline.windowed import Windowed
-from penstock.state.codec import Code
-from penstock.state.fragments import FragmentStore, labelled, sweep, unlabelled
-from penstock.state.home import Home, Saved
+from penstock.state.home import Home
 from penstock.state.keyed import KeyedTable, changes, removal
 from penstock.state.runs import StateLost
 
@@ -102,36 +100,6 @@ def run_partition(
     task = _Task(layout, wave, layer, partition, place)
     yield from task.relay(frames)
     yield from task.run(rows)
-
-
-def keep(
-    wave: Wave, partition: int, frames: Iterable[bytes], place: Path
-) -> Iterator[tuple[int, bytes]]:
-    """Keep the fragments that were sent to this node, and drop those that nothing needs."""
-    names = list(wave.bases)
-    kept = FragmentStore(str(place / "fragments"))
-    for data in frames:
-        frame = Frame.unpack(data)
-        if frame.kind != FRAGMENT:
-            yield 0, bytes(data)
-            continue
-        vertex, instance = names[frame.wire], frame.sender
-        run, index, content = unlabelled(frame.body)
-        kept.put(vertex, instance, run, index, content)
-        base, floor = wave.bases[vertex][instance], wave.floors[vertex][instance]
-        if base >= 0 and wave.tidy:
-            kept.forget(vertex, instance, wave.backed[vertex][instance], floor)
-    if not wave.tidy:
-        return
-    here = wave.keepers[partition]
-    sweep(place / "fragments", {name: range(len(v)) for name, v in wave.bases.items()})
-    sweep(
-        place / "state",
-        {
-            name: [i for i, home in enumerate(wave.homes[name]) if home == here]
-            for name in wave.bases
-        },
-    )
 
 
 class _Task:
@@ -466,19 +434,6 @@ class _Task:
 
     def _to_driver(self, kind: bytes, number: int, body: memoryview | bytes) -> Frame:
         return Frame(kind, DRIVER, 0, number, self.instance, body)
-
-
-def fragments(wave: Wave, vertex: str, instance: int, saved: Saved) -> Iterator[Frame]:
-    """Code a run, and address each fragment to the node that keeps it."""
-    spread = wave.spreads[vertex][instance]
-    if not spread.keepers:
-        return
-    number, layer = list(wave.bases).index(vertex), len(wave.layers)
-    coded = Code(spread.r, spread.c).encode(memoryview(saved.content))
-    for index, (keeper, fragment) in enumerate(zip(spread.keepers, coded, strict=True)):
-        body = labelled(saved.run, index, fragment)
-        partition = wave.keepers.index(keeper)
-        yield Frame(FRAGMENT, layer, partition, number, instance, body)
 
 
 def _wants_origin(function: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.model import InvalidValue
+from penstock.pipeline.fault_text import Grammar, whole
 
 _PIECE = {"index": "0"}
 
@@ -22,6 +23,11 @@ KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "move": ("move every instance to the next node before the batch", {}),
     "scale": ("change the instances of an operator before the batch", {"to": "", "operator": ""}),
 }
+
+GRAMMAR = Grammar("a run", "batch", "N", {kind: tuple(known) for kind, (_, known) in KINDS.items()})
+
+#: Options with few values.
+CHOICES = {"of": ("state", "idle"), "during": ("batch", "move")}
 
 
 @dataclass(frozen=True)
@@ -48,43 +54,25 @@ class Fault:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InvalidValue("kind", "a fault", "one of " + ", ".join(KINDS), self.kind)
-        known = KINDS[self.kind][1]
-        for name in self.options:
-            if name not in known:
-                allowed = "one of " + ", ".join(known) if known else "left out"
-                raise InvalidValue("option", f"fault {self.kind}", allowed, name)
+        GRAMMAR.check(self.kind, self.options)
         if self.batch < 0:
             raise InvalidValue("batch", f"fault {self.kind}", "at least 0", self.batch)
-        options = {**known, **self.options}
-        for name in ("count", "to"):
-            if name in options and not (options[name].isdigit() and int(options[name]) >= 1):
-                allowed = "a whole number of at least 1"
-                raise InvalidValue(name, f"fault {self.kind}", allowed, options[name])
-        if not options.get("index", "0").isdigit():
-            allowed = "the number of a fragment, from 0"
-            raise InvalidValue("index", f"fault {self.kind}", allowed, options["index"])
-        if options.get("of", "state") not in ("state", "idle"):
-            raise InvalidValue("of", f"fault {self.kind}", "state or idle", options["of"])
-        if options.get("during", "batch") not in ("batch", "move"):
-            raise InvalidValue("during", f"fault {self.kind}", "batch or move", options["during"])
+        options = {**KINDS[self.kind][1], **self.options}
+        for name, least in (("count", 1), ("to", 1), ("index", 0)):
+            if name in options:
+                whole(options[name], name, self.kind, least)
+        for name, allowed in CHOICES.items():
+            if options.get(name, allowed[0]) not in allowed:
+                raise InvalidValue(name, f"fault {self.kind}", " or ".join(allowed), options[name])
         object.__setattr__(self, "options", options)
 
     @classmethod
     def parse(cls, text: str) -> Fault:
         """Read ``KIND@batch=N`` or ``KIND@batch=N:option=value,option=value``."""
-        kind, _, rest = text.partition("@")
-        when, _, more = rest.partition(":")
-        name, _, number = when.partition("=")
-        if name != "batch" or not number.isdigit():
-            raise InvalidValue(
-                "fault", "a run", "like kill-executor@batch=7 or scale@batch=5:to=7", text
-            )
-        pairs = [pair.partition("=") for pair in more.split(",") if pair]
-        return cls(kind, int(number), {key: value for key, _, value in pairs})
+        told = GRAMMAR.read(text)
+        return cls(told.kind, whole(told.moment, "batch", told.kind), told.settings)
 
     def __str__(self) -> str:
         known = KINDS[self.kind][1]
-        given = [f"{k}={v}" for k, v in self.options.items() if v != known[k]]
-        return f"{self.kind}@batch={self.batch}" + (":" + ",".join(given) if given else "")
+        given = {name: value for name, value in self.options.items() if value != known[name]}
+        return GRAMMAR.write(self.kind, self.batch, given)

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipeline.execute import fragments
 from penstock.pipeline.frames import DRIVER, STATS, Frame, encode_json
+from penstock.pipeline.keepers import fragments
 from penstock.pipeline.wave import Wave
 from penstock.state.home import Home, forget_all
 from penstock.state.keyed import KeyedTable

@@ -9,7 +9,7 @@ import numpy as np
 from penstock.model import Edge, InstanceGraph, Kind, Operator, Topology, expand
 from penstock.model.arrays import FloatArray, IntArray, frozen_floats
 from penstock.strategies.partition import Partitioner
-from penstock.testing.broken import require
+from penstock.testing.broken import require, require_described
 from penstock.testing.scenarios import every_grouping, wordcount
 
 Check = Callable[[Partitioner], None]
@@ -36,9 +36,7 @@ def check_partitioner(partitioner: Partitioner) -> None:
 def check_describes_itself(partitioner: Partitioner) -> None:
     """Check that it has a name, a summary and an origin."""
     require(isinstance(partitioner, Partitioner), f"{partitioner!r} lacks a member")
-    for attribute in ("name", "summary", "origin"):
-        value = getattr(partitioner, attribute)
-        require(isinstance(value, str) and value.strip(), f"{attribute} must say something")
+    require_described(partitioner)
 
 
 def check_same_seed_same_groups(partitioner: Partitioner) -> None:

@@ -12,7 +12,7 @@ from penstock.model import Cluster, InstanceGraph, Node, Plan, expand
 from penstock.model.arrays import frozen_ints
 from penstock.strategies import Request, strategies
 from penstock.strategies.place import Placed, Placer
-from penstock.testing.broken import require
+from penstock.testing.broken import require, require_described
 from penstock.testing.oracle import broken_limits
 from penstock.testing.scenarios import SCENARIOS, every_grouping, mixed_cluster, wordcount
 
@@ -37,9 +37,7 @@ def check_placer(placer: Placer) -> None:
 def check_describes_itself(placer: Placer) -> None:
     """Check that it has a name, a summary and an origin."""
     require(isinstance(placer, Placer), f"{placer!r} lacks a member of the protocol")
-    for attribute in ("name", "summary", "origin"):
-        value = getattr(placer, attribute)
-        require(isinstance(value, str) and value.strip(), f"{attribute} must say something")
+    require_described(placer)
 
 
 def check_same_seed_same_places(placer: Placer) -> None:

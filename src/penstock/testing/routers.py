@@ -12,7 +12,7 @@ import numpy as np
 from penstock.model import InvalidValue
 from penstock.model.arrays import IntArray
 from penstock.strategies.route import Destination, Router, hash_keys
-from penstock.testing.broken import ContractBroken, require
+from penstock.testing.broken import ContractBroken, require, require_described
 
 Check = Callable[[Router], None]
 
@@ -40,9 +40,7 @@ def check_router(router: Router) -> None:
 def check_describes_itself(router: Router) -> None:
     """Check that it has a name, a summary, an origin and says how many places a key may be in."""
     require(isinstance(router, Router), f"{router!r} lacks a member of the protocol")
-    for attribute in ("name", "summary", "origin"):
-        value = getattr(router, attribute)
-        require(isinstance(value, str) and value.strip(), f"{attribute} must say something")
+    require_described(router)
     choices = router.choices
     require(choices is None or choices >= 1, f"choices must be at least 1 or None, is {choices}")
 

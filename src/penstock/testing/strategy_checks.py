@@ -23,7 +23,7 @@ from penstock.model import (
     Topology,
 )
 from penstock.strategies import Request, Strategy, make_plan
-from penstock.testing.broken import require
+from penstock.testing.broken import require, require_described
 from penstock.testing.oracle import broken_limits, traffic_by_tier
 from penstock.testing.plan_checks import check_plan, graph_of
 from penstock.testing.scenarios import (
@@ -61,9 +61,7 @@ def check_strategy(strategy: Strategy) -> None:
 def check_describes_itself(strategy: Strategy) -> None:
     """Check that it is a frozen dataclass with a name, a summary and an origin."""
     require(isinstance(strategy, Strategy), f"{strategy!r} lacks a member of the protocol")
-    for attribute in ("name", "summary", "origin"):
-        value = getattr(strategy, attribute)
-        require(isinstance(value, str) and value.strip(), f"{attribute} must say something")
+    require_described(strategy)
     require(dataclasses.is_dataclass(strategy), f"{strategy!r} must be a dataclass")
     require(type(strategy).__dataclass_params__.frozen, f"{strategy!r} must be frozen")  # type: ignore[attr-defined]
 

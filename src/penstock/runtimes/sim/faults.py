@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.files.document import near_miss
 from penstock.model import InvalidValue
-
-FORM = "KIND@t=SECONDS[:name=value,...]"
+from penstock.pipeline.fault_text import Grammar, whole
 
 
 class FaultKind(str, Enum):
@@ -21,13 +19,18 @@ class FaultKind(str, Enum):
     ADD_NODE = "add-node"
 
 
-#: Settings that each kind takes besides the time.
-SETTINGS = {
-    FaultKind.KILL_NODE: ("node",),
-    FaultKind.SLOW_NODE: ("node", "factor"),
-    FaultKind.HEAL_NODE: ("node",),
-    FaultKind.ADD_NODE: ("count",),
-}
+#: With the settings that each kind takes besides the time.
+GRAMMAR = Grammar(
+    "a simulation",
+    "t",
+    "SECONDS",
+    {
+        FaultKind.KILL_NODE.value: ("node",),
+        FaultKind.SLOW_NODE.value: ("node", "factor"),
+        FaultKind.HEAL_NODE.value: ("node",),
+        FaultKind.ADD_NODE.value: ("count",),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -63,15 +66,12 @@ class Fault:
             raise InvalidValue("count", owner, "at least 1", self.count)
 
     def __str__(self) -> str:
-        text = f"{self.kind.value}@t={self.at_s:g}"
-        extra = []
-        if self.node is not None:
-            extra.append(f"node={self.node}")
+        given = {} if self.node is None else {"node": self.node}
         if self.kind is FaultKind.SLOW_NODE:
-            extra.append(f"factor={self.factor:g}")
+            given["factor"] = f"{self.factor:g}"
         if self.kind is FaultKind.ADD_NODE:
-            extra.append(f"count={self.count}")
-        return text + (":" + ",".join(extra) if extra else "")
+            given["count"] = str(self.count)
+        return GRAMMAR.write(self.kind.value, f"{self.at_s:g}", given)
 
 
 def parse_fault(text: str) -> Fault:
@@ -86,47 +86,21 @@ def parse_fault(text: str) -> Fault:
     >>> parse_fault("kill-nod@t=60")
     Traceback (most recent call last):
     ...
-    penstock.model.errors.InvalidValue: parameter fault of a simulation must be \
-KIND@t=SECONDS[:name=value,...] with KIND one of kill-node, slow-node, heal-node, add-node; did \
-you mean 'kill-node'?, got 'kill-nod@t=60'
+    penstock.model.errors.InvalidValue: parameter kind of a fault of a simulation must be one of \
+kill-node, slow-node, heal-node, add-node; did you mean 'kill-node'?, got 'kill-nod'
     """
-    word, at, rest = text.strip().partition("@")
-    kinds = {kind.value: kind for kind in FaultKind}
-    if not at or word not in kinds:
-        hint = near_miss(word, kinds) if word not in kinds else ""
-        allowed = f"{FORM} with KIND one of {', '.join(kinds)}{hint}"
-        raise InvalidValue("fault", "a simulation", allowed, text)
-    kind = kinds[word]
-    moment, _, settings = rest.partition(":")
-    name, _, seconds = moment.partition("=")
-    if name.strip() != "t":
-        raise InvalidValue("fault", "a simulation", FORM, text)
-    given: dict[str, str] = {}
-    for part in settings.split(",") if settings else []:
-        key, equals, value = part.partition("=")
-        key = key.strip()
-        if not equals or key not in SETTINGS[kind]:
-            allowed = "name=value with a name from " + ", ".join(SETTINGS[kind])
-            raise InvalidValue("setting", f"fault {word}", allowed, part)
-        given[key] = value.strip()
+    kind, moment, given = GRAMMAR.read(text)
     return Fault(
-        kind,
-        _number(seconds, "t", word),
+        FaultKind(kind),
+        _number(moment, "t", kind),
         given.get("node"),
-        _number(given.get("factor", "0.5"), "factor", word),
-        _whole(given.get("count", "1"), "count", word),
+        _number(given.get("factor", "0.5"), "factor", kind),
+        whole(given.get("count", "1"), "count", kind, 1),
     )
 
 
-def _number(text: str, name: str, word: str) -> float:
+def _number(text: str, name: str, kind: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InvalidValue(name, f"fault {word}", "a number", text) from None
-
-
-def _whole(text: str, name: str, word: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidValue(name, f"fault {word}", "a whole number", text) from None
+        raise InvalidValue(name, f"fault {kind}", "a number", text) from None

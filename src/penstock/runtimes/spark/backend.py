@@ -380,8 +380,14 @@ class _Watch:
     def _look(self) -> None:
         jvm = jvm_of(self._sc)
         while not self._done.wait(WATCH_S):
-            missing = self._executors - {executor.id for executor in jvm.executors()}
-            if missing:
-                self.lost = missing
-                self._sc.cancelJobGroup(self._group)
-                return
+            try:
+                missing = self._executors - {executor.id for executor in jvm.executors()}
+                if missing:
+                    self.lost = missing
+                    self._sc.cancelJobGroup(self._group)
+                    return
+            except Exception:
+                if jvm.stopped:
+                    # The job ends by itself, and tells.
+                    return
+                raise

@@ -249,7 +249,7 @@ class Group:
 
     def _released(self, executors: list[str]) -> None:
         for run in self.runs.values():
-            run.released(executors)
+            run.crew.released(executors)
 
     def _note(self, kind: str, text: str) -> None:
         for run in self.runs.values():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 _SOURCES = ("PinnedRDD", "FrameRDD", "Facts")
@@ -104,6 +105,16 @@ class Jvm:
     @property
     def _local(self) -> bool:
         return str(self._sc.master).startswith("local[") or self._sc.master == "local"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Spark was stopped, or is just being: what is asked of it then may fail anyhow."""
+        context: Any = self._sc._jsc
+        try:
+            return context is None or bool(context.sc().isStopped())
+        except (Py4JError, OSError):
+            # The JVM itself is gone.
+            return True
 
     def gone(self, wanted: set[str]) -> set[str]:
         """Tell which executors the scheduler has given up; `executors` hears of it a bit later."""

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,11 @@ from penstock.pipeline.faults import Fault
 from penstock.pipeline.feed import Feed
 from penstock.pipeline.layout import Layout, is_source
 from penstock.runtimes.spark.backend import ExecutorLost, SparkBackend
+from penstock.runtimes.spark.crew import Crew
 from penstock.runtimes.spark.errands import Errands
 from penstock.runtimes.spark.faults import Injector
-from penstock.runtimes.spark.jvm import Executor, Jvm, jvm_of
+from penstock.runtimes.spark.jvm import Executor, jvm_of
 from penstock.runtimes.spark.monitor import Observed, observe
-from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
 from penstock.runtimes.spark.options import Options
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.runtimes.spark.structured import drive, frame_steps
@@ -53,9 +53,6 @@ from penstock.strategies.replan import stands
 
 #: Seconds to wait for new tuples, and between looks at executors.
 IDLE_S, LOOK_S = 0.02, 0.2
-
-#: Seconds between two looks for executors that came later.
-GREET_S = 0.5
 
 #: Why there is a plan before anything ran.
 FIRST = "the first plan"
@@ -84,7 +81,6 @@ class Run:
     ) -> None:
         self.id = uuid.uuid4().hex[:12]
         self._counts: dict[str, int] = {}
-        self._greeting = threading.Lock()
         self._on_decision = on_decision
         self.layout = Layout.of(pipeline)
         self.spark = spark
@@ -93,25 +89,20 @@ class Run:
         self.lost = self.duplicated = 0
         self.failure: BaseException | None = None
         self._listener = listener
-        self._jvm: Jvm = jvm_of(spark.sparkContext)
         self._scratch: str | None = None
         if options.checkpoint is None or is_address(options.checkpoint):
             self._scratch = tempfile.mkdtemp(prefix="penstock-run-")
         self.root = Path(self._scratch or options.checkpoint or "")
         self.root.mkdir(parents=True, exist_ok=True)
         self.checkpoint = str(options.checkpoint or self.root)
-        self._homes: Mapping[str, str] = {}
         self._pinned = True
-        self._ready: set[str] = {executor.id for executor in self._jvm.executors()}
-        self._gone: set[str] = set()
         # Without executors of its own a session has no working folders to keep state in.
         alone = str(spark.sparkContext.master).startswith(("local[", "local,")) or (
             spark.sparkContext.master == "local"
         )
         folder = str(self.root / "local") if alone else f"penstock-{self.id}"
-        self.apart = stand_apart(self._jvm.executors())
-        self.backend = SparkBackend(spark, self._executor_of, folder, self.apart)
-        self.cluster = self.look()
+        self.crew = Crew(jvm_of(spark.sparkContext), lambda only: self.backend.warm_up(only))
+        self.backend = SparkBackend(spark, self._executor_of, folder, self.crew.apart)
         # Declared once: more nodes do not mean more instances by themselves.
         self._topology = self.layout.topology(max(2, len(self.cluster)))
         first = first or self._first_plan()
@@ -205,6 +196,15 @@ class Run:
         """What is planned, with the parallelism that was declared or set by `scale`."""
         return self._topology.with_parallelism(self._counts) if self._counts else self._topology
 
+    @property
+    def cluster(self) -> Cluster:
+        """The nodes that are there and warm, as they were last looked at."""
+        return self.crew.cluster
+
+    def executors(self) -> list[Executor]:
+        """Executors that are there, those that were given up left out."""
+        return self.crew.executors()
+
     def replace_plan(self, plan: Plan, why: str = "asked for") -> None:
         """Use another plan from the next batch on; call it from a listener or between batches."""
         took = self.change(plan)
@@ -285,17 +285,10 @@ class Run:
 
     def begin(self) -> Run:
         """Warm up, and start the thread that drives the batches."""
-        for left in reversed(range(ATTEMPTS)):
-            try:
-                self.backend.warm_up()
-                break
-            except ExecutorLost:
-                # One that was given up before this run may still have been listed.
-                if not left:
-                    raise
+        self.crew.warm_up()
         self._began = time.monotonic()
         self._thread.start()
-        threading.Thread(target=self._greet, name="penstock-greet", daemon=True).start()
+        self.crew.greet(self._over, self._greeter_failed)
         return self
 
     # ---- the loop
@@ -450,8 +443,8 @@ class Run:
             if len(found) >= wanted and not found & set(loss.executors):
                 break
             time.sleep(LOOK_S)
-        self._greet_once()
-        self.cluster = self.look()
+        self.crew.greet_once()
+        self.crew.look()
         answer = self.strategy.plan(self._request(self.plan))
         if isinstance(answer, Keep):
             current = self.plan.node_of_in(self.cluster)
@@ -470,51 +463,20 @@ class Run:
             return
         self.replace_plan(answer, "asked for")
 
+    def _greeter_failed(self, error: Exception) -> None:
+        text = f"those that come later are not warmed up any more: {type(error).__name__}: {error}"
+        self._put_event("executors", text)
+
     def decided(self, event: Event) -> None:
         """Write down what a loop decided, and again when more is known of it."""
         self._recorder(event)
         if self._on_decision is not None:
             self._on_decision(event)
 
-    # ---- executors
-
-    def executors(self) -> list[Executor]:
-        """Executors that are there, those that were given up left out."""
-        return [e for e in self._jvm.executors() if e.id not in self._gone]
-
-    def released(self, ids: Iterable[str]) -> None:
-        """Take note of executors that were given up: they may be listed for a while."""
-        self._gone |= set(ids)
-
-    def _greet(self) -> None:
-        """Warm up executors that come later, beside the stream; only then are they planned for."""
-        while not self._over.wait(GREET_S):
-            self._greet_once()
-
-    def _greet_once(self) -> None:
-        with self._greeting:
-            found = {executor.id for executor in self.executors()}
-            fresh = found - self._ready
-            if fresh:
-                try:
-                    self.backend.warm_up(fresh)
-                except ExecutorLost:
-                    return
-            self._ready = found
-
     # ---- plans and places
 
-    def look(self) -> Cluster:
-        """Describe the nodes that are there and warm."""
-        executors = [e for e in self.executors() if e.id in self._ready]
-        self._homes = executor_ids(executors, self.apart)
-        self.cluster = cluster_of(executors, self.apart)
-        return self.cluster
-
     def _executor_of(self, home: str) -> str:
-        if not self._pinned:
-            return ""
-        return self._homes.get(home, home)
+        return self.crew.executor_of(home) if self._pinned else ""
 
     def _request(self, running: Plan | None) -> Request:
         return Request(

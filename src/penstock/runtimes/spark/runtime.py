@@ -27,7 +27,7 @@ class SparkRuntime:
 
     def __init__(self, run: Run, tell_released: Callable[[list[str]], None] | None = None) -> None:
         self._run = run
-        self._tell_released = tell_released or run.released
+        self._tell_released = tell_released or run.crew.released
 
     @property
     def topology(self) -> Topology:
@@ -43,7 +43,7 @@ class SparkRuntime:
         """Say what was measured since the plan last changed."""
         run = self._run
         window = run.window
-        cluster = run.look()
+        cluster = run.crew.look()
         processed, arriving = window.rates()
         sources = [v.name for v in run.layout.vertices if v.kind is Kind.SOURCE]
         return Observation(
@@ -62,8 +62,8 @@ class SparkRuntime:
     def request_nodes(self, total: int) -> None:
         """Ask Spark for executors until there are so many nodes."""
         run = self._run
-        executors = run.executors()
-        nodes = by_node(executors, run.apart)
+        executors = run.crew.executors()
+        nodes = by_node(executors, run.crew.apart)
         each = max(1, round(len(executors) / max(1, len(nodes))))
         if not self._ask_for(total * each):
             raise ActionFailed(f"{run.spark.sparkContext.master} cannot be asked for executors")
@@ -94,7 +94,7 @@ class SparkRuntime:
         """Vacate the nodes, and give up their executors."""
         run = self._run
         self.vacate_nodes(names)
-        nodes = by_node(run.executors(), run.apart)
+        nodes = by_node(run.crew.executors(), run.crew.apart)
         ids = [executor.id for name in names for executor in nodes.get(name, ())]
         sc: Any = run.spark.sparkContext
         if not sc._jsc.sc().killExecutors(sc._jvm.PythonUtils.toSeq(ids)):
@@ -102,7 +102,7 @@ class SparkRuntime:
             raise ActionFailed(f"{sc.master} cannot be told to release executors")
         self._tell_released(ids)
         # Spark now wants none at all if it was never told a number: one that dies must be replaced.
-        self._ask_for(len(run.executors()))
+        self._ask_for(len(run.crew.executors()))
 
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on."""

@@ -1,0 +1,122 @@
+"""Executors that come and go under a run, without Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from penstock.runtimes.spark import crew as module
+from penstock.runtimes.spark.backend import ExecutorLost
+from penstock.runtimes.spark.crew import Crew
+from penstock.runtimes.spark.jvm import Executor, Jvm
+
+
+class FakeSpark:
+    """Lists executors and warms them up; the first `times` it fails with `error`.
+
+    With `ends` the run is over while it does.
+    """
+
+    def __init__(self, *ids: str) -> None:
+        self.ids = list(ids)
+        self.warmed: list[Collection[str] | None] = []
+        self.error: Exception | None = None
+        self.times = 1
+        self.stopped = self.ends = False
+        self.over = threading.Event()
+
+    def executors(self) -> list[Executor]:
+        return [Executor(name, "here", 1, 1_000_000) for name in self.ids]
+
+    def warm_up(self, only: Collection[str] | None) -> None:
+        self.warmed.append(only)
+        if self.ends:
+            self.over.set()
+        if self.error is not None and len(self.warmed) <= self.times:
+            raise self.error
+
+    def crew(self) -> Crew:
+        return Crew(cast(Jvm, self), self.warm_up)
+
+
+def greeted(spark: FakeSpark) -> list[Exception]:
+    """Let one come whose warm-up fails, and return what was told once the greeter has ended."""
+    crew, told = spark.crew(), list[Exception]()
+    spark.ids.append("9")
+    thread = crew.greet(spark.over, told.append)
+    thread.join(10)
+    assert not thread.is_alive()
+    return told
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "GREET_S", 0.001)
+
+
+def test_those_that_come_later_count_once_they_are_warm() -> None:
+    spark = FakeSpark("0", "1")
+    crew = spark.crew()
+    spark.ids.append("2")
+    assert len(crew.executors()) == 3
+    assert crew.look().names == ("executor-0", "executor-1")
+    crew.greet_once()
+    crew.greet_once()
+    assert spark.warmed == [{"2"}]
+    assert len(crew.cluster) == 2
+    assert len(crew.look()) == len(crew.cluster) == 3
+    assert crew.executor_of("executor-2/0") == "2"
+    assert crew.executor_of("elsewhere/0") == "elsewhere/0"
+
+
+def test_one_that_is_lost_while_it_warms_up_is_greeted_again() -> None:
+    spark = FakeSpark("0", "1")
+    crew = spark.crew()
+    spark.ids.append("2")
+    spark.error = ExecutorLost(["2"])
+    crew.greet_once()
+    assert len(crew.look()) == 2
+    crew.greet_once()
+    assert len(crew.look()) == 3
+
+
+def test_those_that_were_given_up_are_left_out() -> None:
+    crew = FakeSpark("0", "1").crew()
+    crew.released(["1"])
+    assert [executor.id for executor in crew.executors()] == ["0"]
+    # One is left of a cluster whose executors stand for nodes.
+    assert crew.look().names == ("executor-0",)
+
+
+def test_the_first_warm_up_is_tried_again() -> None:
+    spark = FakeSpark("0", "1")
+    spark.error, spark.times = ExecutorLost(["7"]), module.ATTEMPTS - 1
+    spark.crew().warm_up()
+    assert spark.warmed == [None] * module.ATTEMPTS
+    spark.warmed, spark.times = [], module.ATTEMPTS
+    with pytest.raises(ExecutorLost):
+        spark.crew().warm_up()
+
+
+def test_a_stop_of_spark_ends_the_greeter_and_is_no_failure() -> None:
+    spark = FakeSpark("0")
+    spark.error, spark.stopped = AttributeError("'NoneType' object has no attribute 'sc'"), True
+    assert greeted(spark) == []
+    assert spark.warmed == [{"9"}]
+
+
+def test_so_does_the_end_of_the_run() -> None:
+    spark = FakeSpark("0")
+    spark.error, spark.ends = RuntimeError("cancelled"), True
+    assert greeted(spark) == []
+
+
+def test_any_other_error_is_told() -> None:
+    spark = FakeSpark("0")
+    spark.error = RuntimeError("no module named numpy")
+    assert greeted(spark) == [spark.error]
