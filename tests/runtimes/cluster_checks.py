@@ -249,7 +249,9 @@ def _waiting(spark: Any, **control: Any) -> dict[str, Any]:
     pipeline = app.pipeline(source, parallelism={"behaviors": 1, "count": 2 * NODES})
     nodes: list[int] = []
     events: dict[int, Any] = {}
-    settings = Settings(every=2, cooldown=2, stable_rounds=1, max_nodes=NODES, **control)
+    settings = Settings(
+        every=2, cooldown=2, stable_rounds=1, min_nodes=1, max_nodes=NODES, **control
+    )
     with engine.start(
         pipeline,
         spark,
