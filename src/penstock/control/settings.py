@@ -42,7 +42,11 @@ a whole number from 1 to 10000, got 0
         unit="instances",
     )
     max_moves_share: float = param(
-        0.5, "Part of all instances that it may move, where that is more.", least=0, most=1
+        0.5,
+        "Part of them that it may move where that is more.",
+        least=0,
+        most=1,
+        unit="of all instances",
     )
     min_nodes: int = param(1, "Nodes that are never released.", least=1, unit="nodes")
     max_nodes: int = param(
