@@ -18,6 +18,7 @@ from penstock.state.home import MODES, Keeping
 #: Fields of a file that are plain numbers of at least 0.
 NUMBERS = (
     "batch_s",
+    "batch_ms",
     "task_ms",
     "source_queue",
     "queue",
@@ -55,6 +56,9 @@ class CostProfile:
         Time that a tuple is under way on an idle network, in microseconds.
     batch_s : float
         Batch interval of a micro-batch engine, in seconds; 0: tuple at a time.
+    batch_ms : float
+        Time of a batch whatever is in it and wherever it runs, in milliseconds: scheduling, journal
+        and commit in the driver.
     task_ms : float
         CPU of starting and ending one task of one batch, in milliseconds.
     source_queue, queue : float
@@ -78,6 +82,7 @@ class CostProfile:
     hop_cpu_us: TierCosts = field(default_factory=lambda: TierCosts(1.0, 10.0, 25.0))
     hop_us: TierCosts = field(default_factory=lambda: TierCosts(10.0, 100.0, 1000.0))
     batch_s: float = 0.0
+    batch_ms: float = 0.0
     task_ms: float = 0.0
     source_queue: float = 10_000.0
     queue: float = 5_000.0
@@ -98,8 +103,10 @@ class CostProfile:
                 raise InvalidValue(name, owner, f"a finite number of at least {least:g}", value)
         if self.decode_mb_s <= 0:
             raise InvalidValue("decode_mb_s", owner, "more than 0", self.decode_mb_s)
-        if self.task_ms and not self.batch_s:
-            raise InvalidValue("task_ms", owner, "0 without a batch interval", self.task_ms)
+        for name in ("batch_ms", "task_ms"):
+            value = getattr(self, name)
+            if value and not self.batch_s:
+                raise InvalidValue(name, owner, "0 without a batch interval", value)
         _ = self.keeping  # checks what it is made of
         for operator, value in self.cpu_us_per_tuple.items():
             if not (0 <= value < float("inf")):

@@ -12,13 +12,14 @@ from penstock.model import Cluster, InvalidValue, LoadWeights, Plan, Topology
 from penstock.model.arrays import FloatArray, group_sums
 from penstock.model.cost import fraction, lin, lit
 from penstock.model.topology import Kind
+from penstock.runtimes.sim.batches import MOST
 from penstock.runtimes.sim.changes import change_of
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.faults import Fault, FaultKind
 from penstock.runtimes.sim.fluid import Fluid, Step
 from penstock.runtimes.sim.fragments import Fragments
 from penstock.runtimes.sim.keys import KeySpace
-from penstock.runtimes.sim.latency import delays, sample_batched_ms, sample_ms
+from penstock.runtimes.sim.latency import delays, sample_ms
 from penstock.runtimes.sim.machines import Machines
 from penstock.runtimes.sim.measure import Window, measured
 from penstock.runtimes.sim.record import Moment
@@ -137,10 +138,10 @@ class SimRuntime:
             batch=len(self.moments) - 1,
             cluster=self.cluster,
             measurements=found,
-            batch_ms=self._batch_s(last.throughput_per_s) * 1e3,
+            batch_ms=self._batch_s() * 1e3,
             throughput_per_s=last.throughput_per_s,
             arriving_per_s=last.arriving_per_s,
-            queue_length=round(float(self.fluid.queue[self.fluid.is_source].sum())),
+            queue_length=round(self._beyond()),
             latency_ms={"p50": p50, "p95": p95, "p99": p99},
             remote_share=last.remote_share,
         )
@@ -257,11 +258,9 @@ class SimRuntime:
         pause = np.maximum(self._pause_until - self.now_s, 0.0)
         lost_s = self._costs.detect_s + self._costs.restart_s
         pause = np.where(wiring.node_of < 0, np.maximum(pause, lost_s), pause)
-        if self.fluid.batches is not None:
-            waiting = float(self.fluid.queue[self.fluid.is_source].sum())
-            drawn = sample_batched_ms(
-                self.fluid.batches, total.read / seconds, waiting, self._paths, PATHS
-            )
+        if self.fluid.clock is not None:
+            behind_s = self._beyond() * seconds / total.read if total.read > 0 else 0.0
+            drawn = self.fluid.clock.sample_ms(self._paths, PATHS, behind_s)
         else:
             found = delays(wiring, cluster, step, self.fluid.queue, self.speed, pause)
             drawn = sample_ms(wiring, found, self._costs, self._paths, PATHS)
@@ -332,7 +331,8 @@ class SimRuntime:
             self._workload.parts(self.now_s),
             self._workload.routers,
         )
-        self.fluid = Fluid(wiring, there, self._costs, self._drop)
+        clock = old.clock if old is not None else None
+        self.fluid = Fluid(wiring, there, self._costs, self._drop, clock)
         if queue is not None:
             self.fluid.queue = queue.copy()
         elif old is not None:
@@ -384,7 +384,7 @@ class SimRuntime:
         """Go on under the same plan on other nodes, or at other speeds."""
         old = self.fluid
         self._close(old)
-        self._wire(old.queue)
+        self._wire(old.queue, old)
 
     def _busiest(self) -> str:
         wiring, cluster = self.fluid.wiring, self.fluid.cluster
@@ -393,10 +393,14 @@ class SimRuntime:
         sums = group_sums(wiring.node_of[there], load[there], len(cluster))
         return cluster.names[int(np.argmax(sums))]
 
-    def _batch_s(self, per_s: float) -> float:
-        if self.fluid.batches is None:
-            return self.interval_s
-        return self.fluid.batches.duration_s(per_s)
+    def _batch_s(self) -> float:
+        clock = self.fluid.clock
+        return self.interval_s if clock is None else clock.batch.duration_s
+
+    def _beyond(self) -> float:
+        """Source tuples that wait beyond those of the next batch."""
+        waiting = float(self.fluid.queue[self.fluid.is_source].sum())
+        return waiting if self.fluid.clock is None else max(0.0, waiting - MOST)
 
 
 _COUNTERS = ("arrived", "processed", "dropped")
