@@ -39,7 +39,13 @@ def test_the_loop_survives_anything(strategy: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     levels = rng.uniform(300, 4500, 40)
     settings = Settings(
-        every=2, cooldown=3, node_wait=6, min_nodes=LEAST, max_nodes=MOST, max_moves=12
+        every=2,
+        cooldown=3,
+        node_wait=6,
+        min_nodes=LEAST,
+        max_nodes=MOST,
+        max_moves=12,
+        max_moves_share=0,
     )
     wild = scene(
         lambda t: float(levels[int(t // 25) % 40]),

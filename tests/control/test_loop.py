@@ -166,7 +166,9 @@ def test_a_gain_that_did_not_come_is_noticed_and_not_repeated_blindly() -> None:
 
 
 def test_moves_of_a_round_are_limited() -> None:
-    settings = Settings(every=1, stable_rounds=1, cooldown=1, verify=1, max_moves=5)
+    settings = Settings(
+        every=1, stable_rounds=1, cooldown=1, verify=1, max_moves=5, max_moves_share=0
+    )
     roomy = scene(
         lambda _: 500.0,
         strategy=Scripted(turned),
@@ -179,12 +181,27 @@ def test_moves_of_a_round_are_limited() -> None:
     assert "only the first 5 moves" in first.reasons[0].text
 
 
+def test_the_limit_of_moves_grows_with_the_instances() -> None:
+    plan = first_plan("even", small_nodes(4))
+    count = len(plan.node_of)
+    settings = Settings(
+        every=1, stable_rounds=1, cooldown=1, verify=1, max_moves=1, max_moves_share=0.5
+    )
+    roomy = scene(lambda _: 500.0, strategy=Scripted(turned), settings=settings, plan=plan)
+    roomy.run(8)
+    assert roomy.events[1].moved == count // 2 > 1
+    assert Settings().moves_of(128) == 64
+    # A plan for a large graph moves more than 64 at once, or it can never be made.
+    assert Settings().moves_of(5402) == 2701
+    assert Settings(max_moves_share=0).moves_of(5402) == 64
+
+
 def test_a_cut_change_that_would_overload_a_node_is_refused() -> None:
     def together(request: Request) -> Plan:
         zeros = np.zeros(len(request.graph), dtype=np.int64)
         return make_plan(request, "scripted", zeros, zeros, [Reason("all on one")])
 
-    settings = Settings(every=1, stable_rounds=1, max_moves=9)
+    settings = Settings(every=1, stable_rounds=1, max_moves=9, max_moves_share=0)
     packed = scene(
         lambda _: 3000.0,
         strategy=Scripted(together),
@@ -361,6 +378,7 @@ def test_an_illegal_transition_tells_its_history() -> None:
         {"stable_rounds": 0},
         {"cooldown": -1},
         {"max_moves": 1.5},
+        {"max_moves_share": 1.5},
         {"min_nodes": -1},
         {"min_nodes": 5, "max_nodes": 4},
         {"verify": True},

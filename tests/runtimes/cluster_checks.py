@@ -10,11 +10,13 @@ import argparse
 import json
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from penstock.apps import apps
 from penstock.apps.commcount import CommCount
 from penstock.control import Settings
 from penstock.pipeline import Discard, Memory, Pipeline
+from penstock.runtimes.spark import calibrate
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
 from penstock.runtimes.spark.runtime import SparkRuntime
@@ -365,6 +368,29 @@ def _failing(source: Any) -> Any:
     return Pipeline("bad").source("lines", source).map("fail", fail).sink("out", Memory())
 
 
+def calibration(spark: Any) -> dict[str, Any]:
+    """Three placements of one application, run and simulated, with costs measured just before.
+
+    Its counts wait instead of computing: three executors that share two cores have the capacity of
+    three nodes all the same.
+    """
+    begun = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - begun:.0f} s: {text}", file=sys.stderr, flush=True)
+
+    app = CommCount(items=1000, cost_us=1000.0)
+    found = calibrate.calibrate(spark, app, sizes=(200, 1200), parallelism=NODES, say=say)
+    slowest = min(calibrate.capacity_per_s(found, name) for name in calibrate.PLACEMENTS)
+    # One rate that all placements can work on, and one that not all can.
+    rates = {"light": 0.4 * slowest, "heavy": 1.5 * slowest}
+    rows: dict[str, Any] = {"profile": found.profile.to_dict()}
+    for name, rate in rates.items():
+        checked = calibrate.check(spark, app, found, rate, seconds=8.0, parallelism=NODES, say=say)
+        rows[name] = [{**asdict(one), "rate_per_s": rate} for one in checked]
+    return rows
+
+
 def _executor_pid(executor: str) -> int:
     for pid in _processes():
         if not _ancestor(pid, os.getpid()):
@@ -406,10 +432,11 @@ CHECKS = {
     "contract": contract,
     "recommend_only": recommend_only,
     "elastic": elastic,
+    "calibration": calibration,
 }
 
 #: Checks that only run when they are named.
-NAMED = ("pinned", "contract", "recommend_only", "elastic")
+NAMED = ("pinned", "contract", "recommend_only", "elastic", "calibration")
 
 
 def main() -> None:

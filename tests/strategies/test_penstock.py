@@ -73,6 +73,20 @@ def test_an_overload_must_last_for_the_rounds() -> None:
     assert isinstance(Penstock(rounds=1).plan(spike), Plan)
 
 
+def test_one_large_instance_does_not_keep_all_nodes() -> None:
+    """It takes 0.7 of a node by itself: more than the part of the limit under which nodes go."""
+    sink = Operator("store", cpu_us_per_tuple=0, mem_mb=2800)
+    topology = replace(
+        WORDS, operators=(*WORDS.operators, sink), edges=(*WORDS.edges, Edge("count", "store"))
+    )
+    wide = Penstock().plan(replace(at(20_000, None), topology=topology))
+    assert isinstance(wide, Plan)
+    fewer = Penstock().plan(replace(at(2_000, wide), topology=topology))
+    assert isinstance(fewer, Plan)
+    assert fewer.after.nodes_used < wide.after.nodes_used
+    assert fewer.after.max_node_load <= 0.8 + 1e-9
+
+
 def test_head_room_follows_the_variance() -> None:
     assert load_limit(Measurements(rate_cv=0.5), 0.8) == pytest.approx(0.5)
     assert load_limit(Measurements(rate_cv=0.01), 0.8) == 0.8

@@ -60,7 +60,7 @@ def calibrate(
             from penstock.runtimes.spark import calibrate as measure
             from penstock.runtimes.spark.session import cluster, embedded
 
-        count = len(measure.PLACEMENTS) * (3 + (rate is not None))
+        count = 1 + len(measure.PLACEMENTS) * (1 + (rate is not None))
         options: dict[str, Any] = {"parallelism": parallelism, "zipf": zipf}
         with Progress(1 + count, 0.0, "calibrating") as progress:
             progress.now("starting Spark")

@@ -152,17 +152,18 @@ def _change(
 
     reasons = target.reasons
     steps = schedule(change, now.topology)
-    kept = limited(steps, settings.max_moves)
+    most = settings.moves_of(len(now.running.node_of))
+    kept = limited(steps, most)
     if kept != steps:
         target = without_unused_spares(price(plan_after(now.running, target, kept)))
         if _harms(now.assessment.cost, target.after):
             text = (
-                f"it would take more than {settings.max_moves} moves, and the first of them alone "
+                f"it would take more than {most} moves, and the first of them alone "
                 f"would put {target.after.max_node_load:.2f} on a node"
             )
             return Decision(Choice.REFUSE, (Reason(text), *reasons), key)
-        text = f"only the first {settings.max_moves} moves of more: the limit of a round"
-        reasons = (Reason(text, {"max_moves": settings.max_moves}), *reasons)
+        text = f"only the first {most} moves of more: the limit of a round"
+        reasons = (Reason(text, {"max_moves": most}), *reasons)
         change = diff(now.running, target)
         expected = expect(now.assessment, now.running, target, target.after, change)
     spares = spares_of(target)

@@ -36,7 +36,17 @@ a whole number from 1 to 10000, got 0
         2, "Evaluations in a row that must want a change.", least=1, most=1000, unit="rounds"
     )
     max_moves: int = param(
-        64, "Instances that one decision may move to another spot.", least=1, unit="instances"
+        64,
+        "Instances that one decision may always move to another spot.",
+        least=1,
+        unit="instances",
+    )
+    max_moves_share: float = param(
+        0.5,
+        "Part of them that it may move where that is more.",
+        least=0,
+        most=1,
+        unit="of all instances",
     )
     min_nodes: int = param(
         0,
@@ -62,6 +72,16 @@ a whole number from 1 to 10000, got 0
         if self.max_nodes and self.max_nodes < self.min_nodes:
             allowed = f"0 or at least min_nodes, {self.min_nodes}"
             raise InvalidValue("max_nodes", "Settings", allowed, self.max_nodes)
+
+    def moves_of(self, instances: int) -> int:
+        """Count the instances that one decision may move, of so many.
+
+        Examples
+        --------
+        >>> Settings().moves_of(100), Settings().moves_of(5_000)
+        (64, 2500)
+        """
+        return max(self.max_moves, int(self.max_moves_share * instances))
 
     def starting_with(self, nodes: int, losses: int = 0) -> Settings:
         """Fill in bounds that were left open.

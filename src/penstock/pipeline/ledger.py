@@ -12,7 +12,7 @@ from penstock.pipeline.held import Held
 from penstock.pipeline.wave import Wave
 from penstock.state.catalog import Block, Catalog, chain
 from penstock.state.home import Keeping
-from penstock.state.spread import Spread, Tolerance, spread, tolerance, worst
+from penstock.state.spread import Spread, Tolerance, spread, state_key, thin, tolerance, worst
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Ledger:
         }
 
     def _spread(self, plan: Plan, name: str, index: int, homes: Mapping[str, str]) -> Spread:
-        key = f"{self.topology}/{name}/{index}"
+        key = state_key(self.topology, name, index)
         own = _own_keeper(plan, name, index, homes)
         return spread(own, key, homes, r=self.keeping.raw, c=self.keeping.check)
 
@@ -155,11 +155,7 @@ class Ledger:
     ) -> bool:
         """Whether an instance's fragments survive less than they could."""
         own = _own_keeper(plan, name, index, homes)
-        blocks = self.blocks(name, index)
-        if not blocks:
-            return bool(wanted.keepers)
-        now = tolerance(own, blocks, homes).nodes
-        return now < tolerance(own, [wanted], homes).nodes
+        return thin(own, self.blocks(name, index), wanted, homes)
 
     def note_saved(
         self, wave: Wave, name: str, index: int, saved: Mapping[str, Any], place: str | None = None

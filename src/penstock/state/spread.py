@@ -23,6 +23,11 @@ class Kept(Protocol):
         """Nodes by the number of the fragment that they keep."""
 
 
+def state_key(topology: str, operator: str, index: int) -> str:
+    """Name an instance's state, for `spread`: whoever lays out state has to call it the same."""
+    return f"{topology}/{operator}/{index}"
+
+
 @dataclass(frozen=True)
 class Spread:
     """A code and the nodes that keep its fragments.
@@ -78,21 +83,26 @@ def spread(
     for name, value, least in (("r", r, 1), ("c", c, 0)):
         if value < least:
             raise InvalidValue(name, "a spread", f"at least {least}", value)
-    domains = domains or {}
+    order = sorted(set(nodes) - {home}, key=lambda node: _draw(instance_key, node))
+    if domains:
+        order = _by_domains(home, instance_key, order, domains)
+    r, c = fitted(r, c, len(order))
+    return Spread(r, c, tuple(order[: r + c]))
+
+
+def _by_domains(home: str, key: str, nodes: list[str], domains: Mapping[str, str]) -> list[str]:
     peers: dict[str, list[str]] = {}
-    for node in sorted(set(nodes) - {home}, key=lambda node: _draw(instance_key, node)):
+    for node in nodes:
         peers.setdefault(domains.get(node, node), []).append(node)
     own = domains.get(home, home)
-    turn = sorted(peers, key=lambda domain: _draw(instance_key, domain))
+    turn = sorted(peers, key=lambda domain: _draw(key, domain))
     # Round after round, one node of each foreign domain; then what the home's domain has.
     rounds = [
         (domain == own, place, nth, node)
         for nth, domain in enumerate(turn)
         for place, node in enumerate(peers[domain])
     ]
-    order = [node for *_, node in sorted(rounds)]
-    r, c = fitted(r, c, len(order))
-    return Spread(r, c, tuple(order[: r + c]))
+    return [node for *_, node in sorted(rounds)]
 
 
 def fitted(r: int, c: int, peers: int) -> tuple[int, int]:
@@ -190,6 +200,33 @@ def tolerance(
         # The home and `asked` keepers: a code of 1 + (asked - 1) at least.
         max(0, asked + 1 - len(alive)),
     )
+
+
+def thin(home: str, runs: Iterable[Kept], wanted: Spread, nodes: Collection[str]) -> bool:
+    """Whether an instance's fragments survive less than they could, so that it is spread anew.
+
+    Examples
+    --------
+    >>> nodes = ["a", "b", "c", "d"]
+    >>> now = spread("a", "count/0", nodes, r=2, c=1)
+    >>> thin("a", [now], now, nodes), thin("d", [now], spread("d", "count/0", nodes, 2, 1), nodes)
+    (False, True)
+
+    Parameters
+    ----------
+    home : str
+        Where the instance now is.
+    runs : iterable of Kept
+        What peers have of it; none: whatever is wanted is more.
+    wanted : Spread
+        As it would be spread now.
+    nodes : collection of str
+        Nodes that are alive.
+    """
+    kept = list(runs)
+    if not kept:
+        return bool(wanted.keepers)
+    return tolerance(home, kept, nodes).nodes < tolerance(home, [wanted], nodes).nodes
 
 
 def worst(tolerances: Iterable[Tolerance]) -> Tolerance:

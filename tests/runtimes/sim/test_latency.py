@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from tests.runtimes.sim.graphs import FREE, runtime, single, words
 
 from penstock.model import Cluster, Edge, Grouping, Kind, Operator, TierCosts, Topology
 from penstock.runtimes.sim import CostProfile, KeySpace, SimRuntime, parse_fault
+from penstock.runtimes.sim.batches import BatchClock, BatchTimes
 from penstock.runtimes.sim.record import latency_of, summarise
 
 
@@ -118,6 +121,44 @@ def test_batches_that_take_longer_than_their_interval_hold_the_sources_back() ->
     run.advance(30)
     assert run.moments[-1].throughput_per_s <= 1000
     assert run.moments[-1].throughput_per_s > 900
+
+
+def test_a_batch_takes_what_came_during_the_one_before() -> None:
+    # 0.4 s and 1 ms a tuple at 500 a second: batches settle where 0.4 + 0.5 * length is the length.
+    clock = BatchClock(BatchTimes(0.5, 0.4, 0.001))
+    waiting = 0.0
+    for _ in range(300):
+        taken = clock.advance(0.1, waiting, 50.0)
+        waiting += 50.0 - taken
+    assert clock.batch.length_s == pytest.approx(0.8, rel=0.02)
+    assert clock.batch.tuples == pytest.approx(400, rel=0.02)
+    drawn = clock.sample_ms(np.random.default_rng(0), 2000, 0.0)
+    assert drawn.max() <= 2 * clock.batch.length_s * 1.02e3
+
+
+def test_batches_grow_while_too_much_comes() -> None:
+    clock, waiting, sizes = BatchClock(BatchTimes(0.5, 0.4, 0.001)), 0.0, []
+    for _ in range(200):
+        waiting += 150.0 - clock.advance(0.1, waiting, 150.0)
+        sizes.append(clock.batch.tuples)
+    grown = [b for a, b in pairwise(sizes) if a != b]
+    # Each holds what comes in the time of the one before: 1500 a second.
+    expected, size = [], grown[0]
+    for _ in grown:
+        expected.append(size)
+        size = 1500 * max(0.5, 0.4 + 0.001 * size)
+    assert grown == pytest.approx(expected, rel=1e-6)
+    assert len(grown) >= 4
+
+
+def test_the_step_of_time_does_not_matter_to_batches() -> None:
+    ends = []
+    for step in (0.1, 1.0, 6.0):
+        clock, waiting = BatchClock(BatchTimes(0.5, 0.3, 0.0005)), 0.0
+        for _ in range(round(60 / step)):
+            waiting += 1000 * step - clock.advance(step, waiting, 1000 * step)
+        ends.append(waiting)
+    assert ends == pytest.approx([ends[0]] * 3, rel=1e-6)
 
 
 def test_time_without_output_is_counted() -> None:

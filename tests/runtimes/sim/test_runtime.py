@@ -21,7 +21,7 @@ from penstock.runtimes.sim import (
     parse_fault,
     simulate,
 )
-from penstock.runtimes.sim.recovery import move_seconds, recovery_seconds
+from penstock.runtimes.sim.recovery import move_seconds
 from penstock.strategies import strategies
 
 
@@ -87,15 +87,6 @@ def test_moves_share_links() -> None:
     shared = move_seconds(state, np.array([0, 1]), np.array([2, 2]), bandwidth, FREE)
     assert alone.tolist() == [1.0, 1.0]
     assert shared.tolist() == [2.0, 2.0]
-
-
-def test_peers_bring_lost_state_back_faster_than_one_place() -> None:
-    bandwidth, state, target = np.full(4, 100.0), np.full(3, 100.0), np.array([0, 1, 2])
-    costs = CostProfile.bare(decode_mb_s=1000.0)
-    peers = recovery_seconds(state, target, bandwidth, costs)
-    checkpoint = recovery_seconds(state, target, bandwidth, CostProfile.bare(fragments=1.0))
-    assert peers.tolist() == [1.1] * 3
-    assert checkpoint.tolist() == [3.0] * 3
 
 
 def test_a_lost_node_is_seen_until_it_is_noticed() -> None:
@@ -202,7 +193,13 @@ def test_a_fault_needs_a_node_that_exists() -> None:
 
 def test_costs_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     costs = CostProfile(
-        cpu_us_per_tuple={"split": 3.5}, hop_us=TierCosts(1, 2, 3), batch_s=0.5, task_ms=20
+        cpu_us_per_tuple={"split": 3.5},
+        hop_us=TierCosts(1, 2, 3),
+        batch_s=0.5,
+        task_ms=20,
+        state="both",
+        raw=3,
+        check=2,
     )
     costs.save(tmp_path / "costs.json")
     assert load_costs(tmp_path / "costs.json") == costs
@@ -216,6 +213,9 @@ def test_costs_are_read_back_as_they_were_written(tmp_path: Path) -> None:
         ("hop_us: {across: 1, in_node: 5}\n", "ascending"),
         ("hop_us: {over: 1}\n", "over"),
         ("batch: 1\n", "did you mean"),
+        ("state: somewhere\n", "peers, checkpoint, both"),
+        ("raw: 1.5\n", "whole number"),
+        ("raw: 0\n", "at least 1"),
         ("cpu_us_per_tuple: {split: fast}\n", "split"),
     ],
 )

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.model import Cluster
-from penstock.model.arrays import group_counts, group_sums
+from penstock.model.arrays import FloatArray, group_counts, group_sums
+from penstock.pipeline.feed import QUEUE
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.wiring import Wiring
 
-#: A batch grows to at most so many intervals before sources read less than comes.
-LONGEST = 10.0
+#: Tuples that a batch takes at the most, as `penstock.pipeline.feed.Feed` lets it.
+MOST = float(QUEUE)
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class BatchTimes:
     ----------
     interval_s : float
     fixed_s : float
-        Time of the tasks of an empty batch.
+        Time of an empty batch: its own, and that of its tasks.
     per_tuple_s : float
         Time that each source tuple of the batch adds.
     """
@@ -35,7 +36,7 @@ class BatchTimes:
     @classmethod
     def of(cls, wiring: Wiring, cluster: Cluster, costs: CostProfile) -> BatchTimes:
         """Work it out for a plan."""
-        fixed = per_tuple = 0.0
+        fixed, per_tuple = costs.batch_ms * 1e-3, 0.0
         count, cores = len(cluster), np.maximum(cluster.cpu_cores, 1e-9)
         rate = wiring.flow[wiring.operator_of] * wiring.weight
         for layer in wiring.layers:
@@ -51,20 +52,96 @@ class BatchTimes:
             per_tuple += max(float(spread.max(initial=0.0)), float(work.max(initial=0.0)))
         return cls(costs.batch_s, fixed, per_tuple)
 
-    def length_s(self, per_s: float) -> float:
-        """Time from one batch to the next at so many source tuples a second."""
-        busy = per_s * self.per_tuple_s
-        longest = self.interval_s * LONGEST
-        if busy >= 1.0:
-            return longest
-        return min(max(self.interval_s, self.fixed_s / (1.0 - busy)), longest)
+    def duration_s(self, tuples: float) -> float:
+        """Time that a batch of so many source tuples is worked on; there are no empty ones."""
+        return self.fixed_s + tuples * self.per_tuple_s if tuples > 0 else 0.0
 
-    def duration_s(self, per_s: float) -> float:
-        """Time that a batch is worked on."""
-        return self.fixed_s + per_s * self.per_tuple_s * self.length_s(per_s)
 
-    def admitted(self, per_s: float) -> float:
-        """Part of a rate that batches of the greatest length can take."""
-        most = max(1.0 - self.fixed_s / (self.interval_s * LONGEST), 0.0)
-        busy = per_s * self.per_tuple_s
-        return min(1.0, most / busy) if busy > 0 else 1.0
+@dataclass(frozen=True)
+class Batch:
+    """One batch.
+
+    Parameters
+    ----------
+    tuples : float
+        Source tuples in it.
+    gathered_s : float
+        Time in which they came: that of the batch before.
+    duration_s : float
+        Time that it is worked on.
+    length_s : float
+        Time until the next one starts.
+    """
+
+    tuples: float
+    gathered_s: float
+    duration_s: float
+    length_s: float
+
+
+class BatchClock:
+    """Batches one after the other: each takes all that came while the one before it ran.
+
+    One that takes longer than the interval makes the next one larger. When tuples come faster than
+    they can be worked on, batches grow until they hold `MOST`; what a fixed time costs each of them
+    weighs less and less meanwhile.
+
+    Parameters
+    ----------
+    times : BatchTimes
+    before : BatchClock, optional
+        The one that it goes on from, under another plan.
+    """
+
+    def __init__(self, times: BatchTimes, before: BatchClock | None = None) -> None:
+        self.times = times
+        self.batch: Batch = Batch(0.0, 0.0, 0.0, times.interval_s)
+        self._left_s: float = times.interval_s
+        self._seen: list[Batch] = []
+        if before is not None:
+            self.batch, self._left_s, self._seen = before.batch, before._left_s, before._seen
+
+    def advance(self, seconds: float, waiting: float, arriving: float) -> float:
+        """Let time pass; return the source tuples that are worked on in it.
+
+        Parameters
+        ----------
+        seconds : float
+        waiting, arriving : float
+            Source tuples that are there and not yet worked on, and that come in this time.
+        """
+        taken = at_s = 0.0
+        while at_s < seconds - 1e-12:
+            if self._left_s <= 1e-12:
+                there = waiting + arriving * at_s / seconds - taken
+                self._start(min(max(there, 0.0), MOST))
+            part_s = min(self._left_s, seconds - at_s)
+            taken += self.batch.tuples * part_s / self.batch.length_s
+            self._left_s -= part_s
+            at_s += part_s
+        return taken
+
+    def sample_ms(self, rng: np.random.Generator, count: int, behind_s: float) -> FloatArray:
+        """Draw latencies of the batches since it was last asked: the wait for one, and its work.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        count : int
+        behind_s : float
+            Time that tuples wait besides, because more came than a batch holds.
+        """
+        found = [one for one in self._seen if one.tuples > 0] or [self.batch]
+        self._seen = []
+        weights = np.cumsum([max(one.tuples, 1e-9) for one in found])
+        at = np.searchsorted(weights, rng.random(count) * weights[-1], side="right")
+        gathered = np.array([one.gathered_s for one in found])[at]
+        work = np.array([one.duration_s for one in found])[at]
+        return np.asarray((rng.random(count) * gathered + work + behind_s) * 1e3, dtype=np.float64)
+
+    def _start(self, tuples: float) -> None:
+        took_s = self.times.duration_s(tuples)
+        length_s = max(self.times.interval_s, took_s)
+        self.batch = Batch(tuples, self.batch.length_s, took_s, length_s)
+        self._left_s = length_s
+        self._seen.append(self.batch)

@@ -9,7 +9,10 @@ import numpy as np
 from penstock.model import Cluster, Plan, Topology
 from penstock.model.arrays import FloatArray, IntArray
 from penstock.runtimes.sim.costs import CostProfile
-from penstock.runtimes.sim.recovery import move_seconds, recovery_seconds
+from penstock.runtimes.sim.fragments import Fragments, node_of
+from penstock.runtimes.sim.recovery import Fetch, fetch_seconds, move_seconds
+from penstock.state.recovery import Recovery, Unrecoverable
+from penstock.state.runs import StateLost
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +42,26 @@ class Change:
 
 
 def change_of(
-    topology: Topology, before: Plan, after: Plan, cluster: Cluster, costs: CostProfile
+    topology: Topology,
+    before: Plan,
+    after: Plan,
+    cluster: Cluster,
+    costs: CostProfile,
+    fragments: Fragments,
 ) -> Change:
     """Compare two plans on the nodes that are there.
 
-    An instance that changes its node takes its state along, one whose node was lost has it rebuilt,
-    one that only changes its process restarts. Where an operator's parallelism changes, each of its
-    instances exchanges the part of the state that is dealt anew. A router partition that changes
-    its instance takes its part of the state between the two nodes.
+    An instance that changes its node takes its state along, or reads it from the checkpoint where
+    there is only that. One whose node was lost has it rebuilt from the fragments that are left, or
+    from the checkpoint where there is one. One that only changes its process restarts. Where an
+    operator's parallelism changes, each of its instances exchanges the part of the state that is
+    dealt anew. A router partition that changes its instance takes its part of the state between the
+    two nodes.
+
+    Raises
+    ------
+    StateLost
+        When too few fragments are left, and there is no checkpoint; as in the engine.
     """
     kept = _kept(before, after)
     old_node = before.node_of_in(cluster)
@@ -62,13 +77,21 @@ def change_of(
     pause = np.zeros(len(new_node))
     moved = (was >= 0) & (was != new_node)
     lost, fresh = was == -1, was == -2
+    came = _rebuilt(topology, before, after, cluster, fragments)
+    if not fragments.keeping.by_peers:
+        came += [
+            (int(i), Fetch(float(state[i]), int(new_node[i]), None)) for i in np.flatnonzero(moved)
+        ]
     restarted = (was >= 0) & (was == new_node) & ~same_process
-    if moved.any():
+    if fragments.keeping.by_peers and moved.any():
         pause[moved] = move_seconds(state[moved], was[moved], new_node[moved], bandwidth, costs)
-    if lost.any():
-        pause[lost] = recovery_seconds(state[lost], new_node[lost], bandwidth, costs)
-    pause[restarted | fresh] = costs.restart_s
-    carried_mb = float(state[moved | lost].sum())
+    pause[restarted | fresh | lost] = costs.restart_s
+    np.maximum.at(
+        pause, [i for i, _ in came], fetch_seconds([f for _, f in came], bandwidth, costs)
+    )
+    carried_mb = sum(fetch.state_mb for _, fetch in came)
+    if fragments.keeping.by_peers:
+        carried_mb += float(state[moved].sum())
     start = 0
     for name, count in after.parallelism.items():
         span = slice(start, start + count)
@@ -82,6 +105,54 @@ def change_of(
     gone = sum(max(0, n - after.parallelism.get(name, 0)) for name, n in before.parallelism.items())
     count = int((moved | lost | restarted | fresh).sum()) + gone
     return Change(pause, kept, count, round(carried_mb * 1e6))
+
+
+def _rebuilt(
+    topology: Topology, before: Plan, after: Plan, cluster: Cluster, fragments: Fragments
+) -> list[tuple[int, Fetch]]:
+    """State whose node was lost: the instance of the new plan that it comes to, and its way.
+
+    That of an instance which the new plan does not have comes to the last one that it has, to be
+    dealt from there.
+    """
+    found: list[tuple[int, Fetch]] = []
+    if (before.node_of_in(cluster) >= 0).all():
+        return found
+    keeping, targets = fragments.keeping, after.placement
+    why: list[str] = []
+    first, at = {}, 0
+    for name, count in after.parallelism.items():
+        first[name] = at
+        at += count
+    for name, spots in before.placement.items():
+        state_mb = topology[name].state_mb / len(spots)
+        for index, spot in enumerate(spots):
+            if spot.node in cluster.index or state_mb <= 0:
+                continue
+            last = min(index, after.parallelism[name] - 1)
+            target = targets[name][last].node
+            sent: dict[int, float] | None = None
+            if keeping.by_peers:
+                try:
+                    plan = fragments.recovery(name, index, cluster.names, target)
+                    sent = _sent_mb(plan, state_mb, cluster)
+                except Unrecoverable as error:
+                    why.append(f"{name}[{index}]: {error}")
+            fetch = Fetch(state_mb, cluster.index[target], sent)
+            found.append((first[name] + last, fetch))
+    if why and not keeping.in_checkpoint:
+        told = "; ".join(why)
+        raise StateLost(f"state cannot be put together from what peers have: {told}")
+    return found
+
+
+def _sent_mb(plan: Recovery, state_mb: float, cluster: Cluster) -> dict[int, float]:
+    """Say what each node sends; what lies on the new home already is not sent."""
+    return {
+        cluster.index[node_of(keeper)]: sum(state_mb / pull.block.r for pull in pulls)
+        for keeper, pulls in plan.by_keeper().items()
+        if keeper != plan.home
+    }
 
 
 def _kept(before: Plan, after: Plan) -> IntArray:

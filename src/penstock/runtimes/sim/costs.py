@@ -13,10 +13,12 @@ from penstock.files import FileError
 from penstock.files.document import read_document
 from penstock.files.fields import Fields, number
 from penstock.model import InvalidValue, TierCosts
+from penstock.state.home import MODES, Keeping
 
 #: Fields of a file that are plain numbers of at least 0.
 NUMBERS = (
     "batch_s",
+    "batch_ms",
     "task_ms",
     "source_queue",
     "queue",
@@ -24,8 +26,9 @@ NUMBERS = (
     "detect_s",
     "arrival_s",
     "decode_mb_s",
-    "fragments",
 )
+#: Fields that say how state is kept, as `penstock.state.home.Keeping` does.
+COUNTS = ("raw", "check")
 TIERS = ("hop_cpu_us", "hop_us")
 TIER_FIELDS = ("in_process", "in_node", "across")
 
@@ -53,6 +56,9 @@ class CostProfile:
         Time that a tuple is under way on an idle network, in microseconds.
     batch_s : float
         Batch interval of a micro-batch engine, in seconds; 0: tuple at a time.
+    batch_ms : float
+        Time of a batch whatever is in it and wherever it runs, in milliseconds: scheduling, journal
+        and commit in the driver.
     task_ms : float
         CPU of starting and ending one task of one batch, in milliseconds.
     source_queue, queue : float
@@ -66,14 +72,17 @@ class CostProfile:
         Time until a node that was asked for is there.
     decode_mb_s : float
         Speed at which lost state is rebuilt from fragments.
-    fragments : float
-        Places from which lost state is pulled at once; 1 is a checkpoint in one place.
+    state : str
+        How state is kept: ``peers``, ``checkpoint`` or ``both``, as in a run on Spark.
+    raw, check : int
+        Fragments that hold the state of an instance, and those that may be missing.
     """
 
     cpu_us_per_tuple: Mapping[str, float] = field(default_factory=dict)
     hop_cpu_us: TierCosts = field(default_factory=lambda: TierCosts(1.0, 10.0, 25.0))
     hop_us: TierCosts = field(default_factory=lambda: TierCosts(10.0, 100.0, 1000.0))
     batch_s: float = 0.0
+    batch_ms: float = 0.0
     task_ms: float = 0.0
     source_queue: float = 10_000.0
     queue: float = 5_000.0
@@ -81,19 +90,24 @@ class CostProfile:
     detect_s: float = 3.0
     arrival_s: float = 20.0
     decode_mb_s: float = 900.0
-    fragments: float = 7.0
+    state: str = "peers"
+    raw: int = 7
+    check: int = 1
 
     def __post_init__(self) -> None:
         owner = "a cost profile"
         for name in NUMBERS:
             value = getattr(self, name)
-            least = 1.0 if name in ("source_queue", "queue", "fragments") else 0.0
+            least = 1.0 if name in ("source_queue", "queue") else 0.0
             if not (least <= value < float("inf")):
                 raise InvalidValue(name, owner, f"a finite number of at least {least:g}", value)
         if self.decode_mb_s <= 0:
             raise InvalidValue("decode_mb_s", owner, "more than 0", self.decode_mb_s)
-        if self.task_ms and not self.batch_s:
-            raise InvalidValue("task_ms", owner, "0 without a batch interval", self.task_ms)
+        for name in ("batch_ms", "task_ms"):
+            value = getattr(self, name)
+            if value and not self.batch_s:
+                raise InvalidValue(name, owner, "0 without a batch interval", value)
+        _ = self.keeping  # checks what it is made of
         for operator, value in self.cpu_us_per_tuple.items():
             if not (0 <= value < float("inf")):
                 raise InvalidValue(
@@ -120,13 +134,19 @@ class CostProfile:
         """Whether tuples wait for batches."""
         return self.batch_s > 0
 
+    @property
+    def keeping(self) -> Keeping:
+        """How state is kept, as the engine is told it."""
+        return Keeping(self.state, raw=self.raw, check=self.check)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a file; `load_costs` reads them back."""
         values: dict[str, Any] = {"cpu_us_per_tuple": dict(self.cpu_us_per_tuple)}
         for name in TIERS:
             tiers = getattr(self, name)
             values[name] = {tier: getattr(tiers, f"{tier}_us") for tier in TIER_FIELDS}
-        return {**values, **{name: getattr(self, name) for name in NUMBERS}}
+        plain = (*NUMBERS, "state", *COUNTS)
+        return {**values, **{name: getattr(self, name) for name in plain}}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the profile as JSON.
@@ -158,10 +178,19 @@ def load_costs(path: str | PathLike[str]) -> CostProfile:
     }
     values: dict[str, Any] = {name: _tiers(top, name, getattr(default, name)) for name in TIERS}
     values |= {name: top.number(name, getattr(default, name)) for name in NUMBERS}
+    values |= {name: _whole(top, name, getattr(default, name)) for name in COUNTS}
+    values["state"] = top.choice("state", {mode: mode for mode in MODES}, default.state)
     try:
         return CostProfile(cpu_us_per_tuple=cpu, **values)
     except InvalidValue as error:
         raise FileError(file, str(error)) from None
+
+
+def _whole(top: Fields, name: str, default: int) -> int:
+    value = top.number(name, default)
+    if not float(value).is_integer():
+        raise top.error(name, "a whole number", value)
+    return int(value)
 
 
 def _tiers(top: Fields, name: str, default: TierCosts) -> TierCosts:

@@ -57,9 +57,10 @@ def fit(
 ) -> CostProfile:
     """Find the profile with which batches of the simulator last as long as those that were run.
 
-    An operator's tuple costs what its instances' time grows by with each. A batch of no tuples
-    costs its tasks. What batches take beyond that is put down to the hops, within a node and across
-    nodes, as all placements together tell it.
+    An operator's tuple costs what its instances' time grows by with each. What a batch of no tuples
+    takes is that of the batch, and that of its tasks, as the placements differ in them. What
+    batches take beyond that is put down to the hops, within a node and across nodes, as all
+    placements together tell it.
 
     Parameters
     ----------
@@ -97,14 +98,16 @@ def fit(
     ]
     left = [slope - base.per_tuple_s for (slope, _), base in zip(lines, free, strict=True)]
     (every, more), _ = nnls(np.array(adds) * 1e6, np.maximum(left, 0.0) * 1e6)
-    starts = [start / base.fixed_s for (_, start), base in zip(lines, free, strict=True)]
-    task_ms = max(1.0, float(np.median(starts)))
+    # What batches of no tuples take: the same for all, and for each round of tasks.
+    starts = np.array([[1.0, base.fixed_s * 1e3] for base in free])
+    (batch_ms, task_ms), _ = nnls(starts, np.array([start * 1e3 for _, start in lines]))
     return CostProfile(
         cpu_us_per_tuple=each_us,
         hop_cpu_us=TierCosts(float(every), float(every), float(every + more)),
         hop_us=TierCosts(0.0, 0.0, 0.0),
         batch_s=batch_s,
-        task_ms=task_ms,
+        batch_ms=float(batch_ms),
+        task_ms=float(task_ms),
         restart_s=0.0,
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.model import Cluster, Kind
 from penstock.model.arrays import BoolArray, FloatArray, IntArray, group_sums
-from penstock.runtimes.sim.batches import BatchTimes
+from penstock.runtimes.sim.batches import BatchClock, BatchTimes
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.wiring import Wiring
 
@@ -64,10 +64,17 @@ class Fluid:
     costs : CostProfile
     drop : bool
         Drop the newest tuples of a full queue instead of holding the senders back.
+    clock : BatchClock, optional
+        That of the plan before.
     """
 
     def __init__(
-        self, wiring: Wiring, cluster: Cluster, costs: CostProfile, drop: bool = False
+        self,
+        wiring: Wiring,
+        cluster: Cluster,
+        costs: CostProfile,
+        drop: bool = False,
+        clock: BatchClock | None = None,
     ) -> None:
         self.wiring = wiring
         self.cluster = cluster
@@ -79,7 +86,9 @@ class Fluid:
         # Without dropping, what a source has not read yet waits outside, where there is room.
         self.room = room if drop else np.where(self.is_source, np.inf, room)
         self.selectivity = np.array([o.selectivity for o in wiring.topology.operators])
-        self.batches = BatchTimes.of(wiring, cluster, costs) if costs.micro_batch else None
+        self.clock: BatchClock | None = None
+        if costs.micro_batch:
+            self.clock = BatchClock(BatchTimes.of(wiring, cluster, costs), clock)
         self.queue = np.zeros(n)
         self.arrived = np.zeros(n)
         self.processed = np.zeros(n)
@@ -110,14 +119,18 @@ class Fluid:
         with np.errstate(divide="ignore"):
             most = np.where(service > 0, seconds / service, np.inf)
         most[stopped] = 0.0
+        in_batches = np.inf
+        if self.clock is not None:
+            waiting = float(self.queue[self.is_source].sum())
+            in_batches = self.clock.advance(seconds, waiting, float(outside.sum()))
         # What would flow if nothing but the instances' own threads was short.
         wanted, _, _ = self._passed(outside, most)
         for _ in range(ROUNDS):
             able, short = self._granted(wanted, service, node, seconds)
             link_use = self._linked(able, node, seconds)
-            if self.batches is not None:
-                rate = float(able[self.is_source].sum()) / seconds
-                able[self.is_source] *= self.batches.admitted(rate)
+            read = float(able[self.is_source].sum())
+            if read > in_batches:
+                able[self.is_source] *= in_batches / read
             if self.drop:
                 break
             free = able.copy()
@@ -145,8 +158,10 @@ class Fluid:
         """
         w, count = self.wiring, len(self.cluster)
         demand = wanted * service
-        reserve = group_sums(node, np.where(w.node_of >= 0, w.reserve_cores, 0.0), count)
         cores = self.cluster.cpu_cores
+        # The tasks of batches are in the time that batches take.
+        own = np.where((w.node_of >= 0) & (self.clock is None), w.reserve_cores, 0.0)
+        reserve = group_sums(node, own, count)
         supply = np.maximum(cores - reserve, LEAST_LEFT * cores) * seconds
         total = group_sums(node, demand, count)
         over = total > supply

@@ -13,7 +13,6 @@ import numpy as np
 
 from penstock.model import Cluster, Grouping, Kind
 from penstock.model.arrays import FloatArray, IntArray, group_sums
-from penstock.runtimes.sim.batches import BatchTimes
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.fluid import Step
 from penstock.runtimes.sim.wiring import Wiring
@@ -126,26 +125,6 @@ def sample_ms(
             assert home is not None
             time_at[j], where[j] = best, home
     return done * 1e3
-
-
-def sample_batched_ms(
-    times: BatchTimes, per_s: float, waiting: float, rng: np.random.Generator, count: int
-) -> FloatArray:
-    """Draw the same under micro-batches: the wait for the batch, and the batch.
-
-    Parameters
-    ----------
-    times : BatchTimes
-    per_s : float
-        Source tuples a second that are processed.
-    waiting : float
-        Source tuples that wait.
-    rng : numpy.random.Generator
-    count : int
-    """
-    behind = waiting / per_s if per_s > 0 else 0.0
-    wait = rng.random(count) * times.length_s(per_s)
-    return np.asarray((wait + times.duration_s(per_s) + behind) * 1e3, dtype=np.float64)
 
 
 def _drawn(shares: FloatArray, uniform: FloatArray) -> IntArray:

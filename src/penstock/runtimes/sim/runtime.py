@@ -12,12 +12,14 @@ from penstock.model import Cluster, InvalidValue, LoadWeights, Plan, Topology
 from penstock.model.arrays import FloatArray, group_sums
 from penstock.model.cost import fraction, lin, lit
 from penstock.model.topology import Kind
+from penstock.runtimes.sim.batches import MOST
 from penstock.runtimes.sim.changes import change_of
 from penstock.runtimes.sim.costs import CostProfile
-from penstock.runtimes.sim.faults import Fault
+from penstock.runtimes.sim.faults import Fault, FaultKind
 from penstock.runtimes.sim.fluid import Fluid, Step
+from penstock.runtimes.sim.fragments import Fragments
 from penstock.runtimes.sim.keys import KeySpace
-from penstock.runtimes.sim.latency import delays, sample_batched_ms, sample_ms
+from penstock.runtimes.sim.latency import delays, sample_ms
 from penstock.runtimes.sim.machines import Machines
 from penstock.runtimes.sim.measure import Window, measured
 from penstock.runtimes.sim.record import Moment
@@ -82,6 +84,10 @@ class SimRuntime:
         self._costs, self._drop = costs or CostProfile(), drop
         self._machines = Machines(cluster, self._costs)
         self._faults = deque(sorted(faults, key=lambda f: f.at_s))
+        self.fragments = Fragments(topology, self._costs.keeping)
+        # Who keeps what matters only if a node will be lost.
+        self._at_risk = any(fault.kind is FaultKind.KILL_NODE for fault in faults)
+        self._retiring: set[str] = set()
         self._made: dict[str, int] = {}
         self._noise, self._paths = (
             np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2)
@@ -95,6 +101,7 @@ class SimRuntime:
         self.carried_bytes = self.changes = 0
         self._moved = self._seen_moves = 0
         self._wire(None)
+        self._settle()
 
     # ---- what the loop asks for
 
@@ -131,10 +138,10 @@ class SimRuntime:
             batch=len(self.moments) - 1,
             cluster=self.cluster,
             measurements=found,
-            batch_ms=self._batch_s(last.throughput_per_s) * 1e3,
+            batch_ms=self._batch_s() * 1e3,
             throughput_per_s=last.throughput_per_s,
             arriving_per_s=last.arriving_per_s,
-            queue_length=round(float(self.fluid.queue[self.fluid.is_source].sum())),
+            queue_length=round(self._beyond()),
             latency_ms={"p50": p50, "p95": p95, "p99": p99},
             remote_share=last.remote_share,
         )
@@ -144,27 +151,41 @@ class SimRuntime:
         self._machines.request(total, self.now_s)
 
     def vacate_nodes(self, names: tuple[str, ...], *, undo: bool = False) -> None:
-        """Check that nodes hold no instance; that they keep fragments is not modelled."""
+        """Check that nodes hold no instance, and spread what they keep over the others."""
         if undo:
+            self._retiring -= set(names)
             return
         held = {self._plan.nodes[i] for i in np.unique(self._plan.node_of).tolist()}
         for name in names:
             if name in held:
                 raise ActionFailed(f"node {name!r} cannot be released: it holds instances")
+        self._retiring |= set(names)
+        self._settle()
 
     def release_nodes(self, names: tuple[str, ...]) -> None:
         """Give up nodes that hold no instance any more."""
         self.vacate_nodes(names)
-        self._machines.release(names)
+        try:
+            self._machines.release(names)
+        finally:
+            self._retiring -= set(names)
         self._rewire()
 
     def apply(self, plan: Plan) -> Applied:
-        """Use a plan from now on; what it moves stands still meanwhile, the rest goes on."""
+        """Use a plan from now on; what it moves stands still meanwhile, the rest goes on.
+
+        Raises
+        ------
+        StateLost
+            When state went with its node and cannot be had from peers or from a checkpoint. A run
+            on Spark ends with the same.
+        """
         gone = [plan.nodes[i] for i in np.unique(plan.node_of).tolist()]
         gone = [name for name in gone if name not in self._machines.there.index]
         if gone:
             raise ActionFailed(f"the plan uses node {gone[0]!r}, which is not there")
-        change = change_of(self._topology, self._plan, plan, self._machines.there, self._costs)
+        there = self._machines.there
+        change = change_of(self._topology, self._plan, plan, there, self._costs, self.fragments)
         before, old = self._plan, self.fluid
         self._plan = plan
         pause = np.maximum(change.carried(self._pause_until - self.now_s), change.pause_s)
@@ -176,6 +197,7 @@ class SimRuntime:
         self._close(old)
         same = dict(before.parallelism) == dict(plan.parallelism)
         self._wire(old.queue if same else None, old)
+        self._settle()
         return Applied(float(change.pause_s.max(initial=0.0)), change.state_bytes)
 
     # ---- virtual time
@@ -236,11 +258,9 @@ class SimRuntime:
         pause = np.maximum(self._pause_until - self.now_s, 0.0)
         lost_s = self._costs.detect_s + self._costs.restart_s
         pause = np.where(wiring.node_of < 0, np.maximum(pause, lost_s), pause)
-        if self.fluid.batches is not None:
-            waiting = float(self.fluid.queue[self.fluid.is_source].sum())
-            drawn = sample_batched_ms(
-                self.fluid.batches, total.read / seconds, waiting, self._paths, PATHS
-            )
+        if self.fluid.clock is not None:
+            behind_s = self._beyond() * seconds / total.read if total.read > 0 else 0.0
+            drawn = self.fluid.clock.sample_ms(self._paths, PATHS, behind_s)
         else:
             found = delays(wiring, cluster, step, self.fluid.queue, self.speed, pause)
             drawn = sample_ms(wiring, found, self._costs, self._paths, PATHS)
@@ -311,7 +331,8 @@ class SimRuntime:
             self._workload.parts(self.now_s),
             self._workload.routers,
         )
-        self.fluid = Fluid(wiring, there, self._costs, self._drop)
+        clock = old.clock if old is not None else None
+        self.fluid = Fluid(wiring, there, self._costs, self._drop, clock)
         if queue is not None:
             self.fluid.queue = queue.copy()
         elif old is not None:
@@ -339,6 +360,7 @@ class SimRuntime:
 
     def _events(self) -> None:
         """Let happen what is due."""
+        known = self._machines.seen.names
         changed = self._machines.pass_time(self.now_s)
         while self._faults and self._faults[0].at_s <= self.now_s + 1e-9:
             fault = self._faults.popleft()
@@ -346,12 +368,23 @@ class SimRuntime:
             changed = True
         if changed:
             self._rewire()
+        if self._machines.seen.names != known:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Spread state anew where that helps, unless a node is gone and not yet missed.
+
+        A batch that such a node was to take part in fails, and saves nothing.
+        """
+        nodes = self._machines.there.names
+        if self._at_risk and self._machines.seen is self._machines.there:
+            self.fragments.settle(self._plan, [n for n in nodes if n not in self._retiring])
 
     def _rewire(self) -> None:
         """Go on under the same plan on other nodes, or at other speeds."""
         old = self.fluid
         self._close(old)
-        self._wire(old.queue)
+        self._wire(old.queue, old)
 
     def _busiest(self) -> str:
         wiring, cluster = self.fluid.wiring, self.fluid.cluster
@@ -360,10 +393,14 @@ class SimRuntime:
         sums = group_sums(wiring.node_of[there], load[there], len(cluster))
         return cluster.names[int(np.argmax(sums))]
 
-    def _batch_s(self, per_s: float) -> float:
-        if self.fluid.batches is None:
-            return self.interval_s
-        return self.fluid.batches.duration_s(per_s)
+    def _batch_s(self) -> float:
+        clock = self.fluid.clock
+        return self.interval_s if clock is None else clock.batch.duration_s
+
+    def _beyond(self) -> float:
+        """Source tuples that wait beyond those of the next batch."""
+        waiting = float(self.fluid.queue[self.fluid.is_source].sum())
+        return waiting if self.fluid.clock is None else max(0.0, waiting - MOST)
 
 
 _COUNTERS = ("arrived", "processed", "dropped")

@@ -13,10 +13,12 @@ from penstock.apps.api import App
 from penstock.model import Cluster, Plan, Reason, Topology
 from penstock.pipeline.profile import Profile
 from penstock.pipeline.sinks import Discard
+from penstock.runtimes.sim.batches import BatchTimes
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.drive import simulate
 from penstock.runtimes.sim.fit import Trial, fit, measured
 from penstock.runtimes.sim.keys import KeySpace
+from penstock.runtimes.sim.wiring import wire
 from penstock.runtimes.sim.workload import Workload
 from penstock.runtimes.spark.monitor import Observed
 from penstock.runtimes.spark.run import Run, start
@@ -28,8 +30,11 @@ from penstock.strategies.route.two_tier import TwoTier
 #: Placements that are tried: all in one place, dealt in turn, and neighbours always apart.
 PLACEMENTS = ("together", "even", "apart")
 
-#: Batches of each size that are run, and those at the start of each that are not counted.
-BATCHES, WARM = 8, 3
+#: Batches of each size that are run, and those at the start of a run that are not counted.
+BATCHES, WARM = 6, 3
+
+#: Part of a checked run that is not compared, at its start.
+WARM_PART = 0.25
 
 
 @dataclass(frozen=True)
@@ -131,24 +136,25 @@ def calibrate(
     say : callable
         Told what is being done.
     """
+    # Workers that just started take several times as long: a first run is not counted.
+    say("warming up")
+    source = app.source(1e9, zipf=zipf, seed=1, rows=sizes[0] * 2 * BATCHES)
+    _run(spark, app, source, Fixed("even"), [], parallelism, sizes=sizes[:1])
     trials: list[Trial] = []
     run: Run | None = None
     for placement in PLACEMENTS:
-        rows: list[int] = []
-        seconds: list[float] = []
+        say(f"placed {placement}, batches of {', '.join(f'{size:,}' for size in sizes)} rows")
+        seen: list[Observed] = []
+        source = app.source(1e9, zipf=zipf, seed=1, rows=sum(sizes) * BATCHES + sizes[0] * WARM)
+        run = _run(spark, app, source, Fixed(placement), seen, parallelism, sizes=sizes)
         instances: dict[str, list[tuple[int, int, float]]] = {}
-        for size in sizes:
-            say(f"placed {placement}, batches of {size:,} rows")
-            seen: list[Observed] = []
-            source = app.source(1e9, zipf=zipf, seed=1, rows=size * BATCHES)
-            run = _run(spark, app, source, Fixed(placement), seen, parallelism, queue=size)
-            for observed in seen[WARM:]:
-                rows.append(observed.batch.rows_in)
-                seconds.append(observed.batch.duration_ms / 1000.0)
-                for one in observed.instances:
-                    figures = (one.tuples_in, one.tuples_out, (one.run_ms or 0.0) / 1000.0)
-                    instances.setdefault(one.operator, []).append(figures)
-        assert run is not None
+        # The last batch may be what was left of another size.
+        counted = [one for one in seen[WARM:] if one.batch.rows_in in sizes]
+        for one in (one for observed in counted for one in observed.instances):
+            figures = (one.tuples_in, one.tuples_out, (one.run_ms or 0.0) / 1000.0)
+            instances.setdefault(one.operator, []).append(figures)
+        rows = [one.batch.rows_in for one in counted]
+        seconds = [one.batch.duration_ms / 1000.0 for one in counted]
         trials.append(Trial(run.plan, rows, seconds, instances))
     assert run is not None
     topology = measured(run.topology, trials)
@@ -167,8 +173,13 @@ def check(
     zipf: float = 0.0,
     say: Callable[[str], None] = lambda text: None,
 ) -> tuple[Checked, ...]:
-    """Run every placement at a rate, simulate the same, and set both side by side."""
+    """Run every placement at a rate, simulate the same, and set both side by side.
+
+    Both are looked at over the same part of the stream: from `WARM_PART` of the time to its end,
+    without what is still worked off afterwards.
+    """
     answers = []
+    since_s = WARM_PART * seconds
     for placement in PLACEMENTS:
         say(f"placed {placement}, {rate_per_s:,.0f} rows/s, run and simulated")
         seen: list[Observed] = []
@@ -176,11 +187,7 @@ def check(
         source = app.source(profile, zipf=zipf, seed=2, rows=profile.position(seconds))
         interval_s = found.profile.batch_s
         _run(spark, app, source, Fixed(placement), seen, parallelism, interval_s=interval_s)
-        later = seen[WARM:]
-        # Up to the last start: how long the last batch took is not part of what was offered.
-        span_s = later[-1].batch.started_at_s - later[0].batch.started_at_s
-        rows = sum(one.batch.rows_in for one in later[:-1])
-        latency = Histogram.merged(one.batch.latency for one in later).percentile(50)
+        real_per_s, real_p50_ms = _ran(seen, since_s, seconds)
         workload = Workload.even(found.topology, rate_per_s, KeySpace(zipf=zipf))
         simulated = simulate(
             found.topology,
@@ -190,18 +197,46 @@ def check(
             seconds=seconds,
             every_s=0.0,
             costs=found.profile,
-        ).summary(since_s=min(5.0, seconds / 3))
-        assert latency is not None
+        ).summary(since_s)
         answers.append(
             Checked(
                 placement,
-                rows / max(span_s, 1e-9),
+                real_per_s,
                 float(simulated["throughput_per_s"]),
-                latency,
+                real_p50_ms,
                 float(simulated["latency_ms"]["p50"]),
             )
         )
     return tuple(answers)
+
+
+def capacity_per_s(found: Calibration, placement: str, zipf: float = 0.0) -> float:
+    """Rows a second that a placement can work on, by what was found: batches of any size."""
+    topology = found.topology
+    plan = Fixed(placement).plan(Request(topology, found.cluster))
+    parts = {o.name: 1.0 / len(topology.sources) for o in topology.sources}
+    keys = KeySpace(zipf=zipf)
+    wiring = wire(topology, plan, found.cluster, keys, found.profile, parts)
+    return 1.0 / BatchTimes.of(wiring, found.cluster, found.profile).per_tuple_s
+
+
+def _ran(seen: Sequence[Observed], since_s: float, until_s: float) -> tuple[float, float]:
+    """Rows a second, and the median latency, of the batches that were worked on in some time."""
+    begun_s = seen[0].batch.started_at_s
+    rows = 0.0
+    latencies = []
+    for one in seen:
+        start_s = one.batch.started_at_s - begun_s
+        length_s = max(one.batch.duration_ms / 1000.0, 1e-9)
+        # A batch that is only partly within that time counts with that part of its rows.
+        inside_s = min(start_s + length_s, until_s) - max(start_s, since_s)
+        if inside_s > 0:
+            rows += one.batch.rows_in * inside_s / length_s
+        if since_s <= start_s < until_s:
+            latencies.append(one.batch.latency)
+    p50_ms = Histogram.merged(latencies or [seen[-1].batch.latency]).percentile(50)
+    assert p50_ms is not None
+    return rows / (until_s - since_s), p50_ms
 
 
 def _run(
@@ -213,17 +248,29 @@ def _run(
     parallelism: int | None,
     *,
     interval_s: float = 0.0,
-    **options: Any,
+    sizes: Sequence[int] = (),
 ) -> Run:
+    """Run to the end; with `sizes`, some batches of each size in turn."""
     pipeline = app.pipeline(source, {name: Discard() for name in app.keys}, parallelism=parallelism)
+
+    begun: list[Run] = []
+
+    def listen(observed: Observed) -> None:
+        seen.append(observed)
+        turn = max(0, len(seen) - WARM) // BATCHES
+        for feed in begun[0].feeds.values() if begun and sizes else ():
+            feed.queue = sizes[min(turn, len(sizes) - 1)]
+
+    options: dict[str, Any] = {"queue": sizes[0]} if sizes else {}
     with start(
         pipeline,
         spark,
         strategy,
-        listener=seen.append,
+        listener=listen,
         control=None,
         interval_s=interval_s,
         **options,
     ) as run:
+        begun.append(run)
         run.await_end(600)
     return run

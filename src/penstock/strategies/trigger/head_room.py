@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.model import InstanceGraph, Measurements, Plan, Reason, expand
+from penstock.model import Cluster, InstanceGraph, Measurements, Plan, Reason, expand
 from penstock.model.arrays import IntArray
 from penstock.model.cost import ROUNDING
 from penstock.strategies.api import Request
@@ -69,7 +69,10 @@ class HeadRoom(Checked):
             )
             return Verdict(True, (Reason(text, figures),))
         if not request.exact_nodes and max(loads) <= self.most:
-            limit = load_limit(request.measurements, self.most) * self.slack
+            limit = load_limit(request.measurements, self.most)
+            # An instance cannot be cut: one that takes more of a node would keep all nodes awake.
+            alone = max(_largest(graph, request.cluster) for graph in graphs)
+            limit = min(limit, max(limit * self.slack, alone + ROUNDING))
             needed = [fewest_nodes(graph, request.cluster, limit, used) for graph in graphs]
             counts = [len(used) if nodes is None else len(nodes) for nodes in needed]
             figures["needed"] = max(counts)
@@ -103,6 +106,18 @@ class HeadRoom(Checked):
             if then > max(limit, now + ROUNDING):
                 return False
         return True
+
+
+def _largest(graph: InstanceGraph, cluster: Cluster) -> float:
+    """Part of the largest node that the largest instance takes."""
+    return max(
+        float(demand.max() / max(float(capacity.max()), 1e-12))
+        for demand, capacity in (
+            (graph.cpu_cores, cluster.cpu_cores),
+            (graph.mem_mb, cluster.mem_mb),
+            (graph.io_mb_s, cluster.io_mb_s),
+        )
+    )
 
 
 def _graph(request: Request, plan: Plan, window: Measurements | None) -> InstanceGraph:
