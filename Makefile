@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java run plan test lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults bench-loop clean
+.PHONY: help setup java run plan test lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults measured bench-loop clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench-loop: setup java  ## Measure the control loop on an embedded cluster; take
 
 soak: setup java  ## Half an hour at a steady rate: is memory flat, does nothing pile up on disk?
 	$(BIN)/python benchmarks/soak.py
+
+measured: setup java  ## Hold the simulator to what the engine does, on a machine that does nothing else
+	$(BIN)/pytest -m measured -s tests/runtimes/test_calibration.py
 
 faults: setup java  ## Every fault for every application, then random schedules; takes a while
 	$(BIN)/penstock chaos --matrix

@@ -1,8 +1,9 @@
 """The simulator against the engine: three placements of one application, and how far it is off.
 
 The costs are measured right before, on the same embedded cluster of three executors. The bounds are
-factors and not differences, and wide, because this machine does other things too; what they would
-catch is a simulator that takes the wrong thing for the bottleneck. The errors are printed.
+factors and not differences, and wide; what they would catch is a simulator that takes the wrong
+thing for the bottleneck. The errors are printed. It needs a machine that does nothing else, so it
+is run by ``make measured`` and not with the others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.runtimes.checked import checked
+
+pytestmark = pytest.mark.measured
 
 #: Simulated over real, or the other way round, is at most this.
 THROUGHPUT_FACTOR, LATENCY_FACTOR = 1.5, 2.5
