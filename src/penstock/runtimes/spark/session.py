@@ -53,6 +53,8 @@ def settings(master: str) -> dict[str, str]:
         "spark.ui.retainedStages": "200",
         "spark.ui.retainedTasks": "20000",
         "spark.cleaner.periodicGC.interval": "5min",
+        # Fragments of a large state come from several nodes at once, and not one after the other.
+        "spark.reducer.maxSizeInFlight": "256m",
     }
     if master.startswith("local"):
         wanted |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
