@@ -45,7 +45,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from rich.console import Console
-from rich.table import Table
+from tables import show
 
 from penstock import spark as engine
 from penstock.apps import apps
@@ -682,18 +682,9 @@ def main() -> None:
             compare(results[kind])
     if not asked.json:
         for kind, rows in results.items():
-            _show(kind, rows)
+            show(kind, rows)
     if asked.json:
         json.dump(results, sys.stdout, indent=1)
-
-
-def _show(title: str, rows: list[dict[str, Any]]) -> None:
-    table = Table(title=title, title_justify="left")
-    for column in rows[0]:
-        table.add_column(column.replace("_", " "), justify="right")
-    for row in rows:
-        table.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
-    Console().print(table)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from rich.console import Console
-from rich.table import Table
+from tables import show
 
 from penstock import spark as engine
 from penstock.apps.commcount import CommCount
@@ -294,6 +294,8 @@ ROUTERS: dict[str, tuple[dict[str, Any], bool]] = {
 def zipf(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
     """Sustained rate and imbalance of five ways to deal keys."""
     rows: list[Row] = []
+    NOTE.print("zipf: a run that does not count, while Java warms up")
+    _dealt(spark, asked, 0.0, "partial_key")
     for coefficient in [float(value) for value in asked.zipf.split(",")]:
         for name in asked.routers.split(","):
             NOTE.print(f"zipf {coefficient:g}: {name}")
@@ -549,18 +551,9 @@ def main() -> None:
         with engine.cluster(engine.embedded(asked.nodes, 1, asked.memory_mb)) as spark:
             results[kind] = KINDS[kind](spark, asked)
         if not asked.json:
-            _show(kind, results[kind])
+            show(kind, results[kind])
     if asked.json:
         json.dump(results, sys.stdout, indent=1)
-
-
-def _show(title: str, rows: list[Row]) -> None:
-    table = Table(title=title, title_justify="left")
-    for column in rows[0]:
-        table.add_column(column.replace("_", " "), justify="right")
-    for row in rows:
-        table.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
-    Console().print(table)
 
 
 if __name__ == "__main__":
