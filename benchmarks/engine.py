@@ -312,7 +312,7 @@ class _Table:
 LATE_S = 5.0
 #: Seconds of each step of the ramp, by what it grows, and its first rate.
 STEP_S, GROWTH, FIRST = 10.0, 1.5, 40_000.0
-#: Seconds at the first rate before anything counts; for files, after as many batches as `WARMING`.
+#: Seconds at the first rate before anything counts, after as many batches as `WARMING`.
 WARM_S, WARMING = 10.0, 20
 #: Seconds between two files.
 PAUSE_S = 0.2
@@ -424,6 +424,12 @@ def compare_latency(rows: list[dict[str, Any]]) -> None:
 def _feed_source(spark: SparkSession, fed: Feeding, nodes: int, patience_s: float) -> None:
     """Let lines come one by one from a source of Penstock's."""
     app = apps.make("wordcount")
+    # As many batches as the others get in files.
+    warm = app.source(1e9, zipf=0.0, seed=4, rows=WARMING * int(FIRST))
+    with engine.start(
+        app.pipeline(warm, parallelism=nodes), spark, "even", interval_s=0.0, queue=int(FIRST)
+    ) as run:
+        run.await_end(600)
     total = fed.profile.position(fed.seconds)
     source = app.source(fed.profile, zipf=0.0, seed=4, rows=total)
     # Lines come one by one; a hundredth of a second of them is looked at together.
