@@ -70,7 +70,7 @@ class Ledger:
                 _own_keeper(plan, name, index, homes),
                 self.blocks(name, index),
                 homes,
-                asked=self.keeping.check + 1,
+                asked=self.keeping.check,
             )
             for name, held in self.held.items()
             for index, instance in enumerate(held.instances)
