@@ -152,8 +152,7 @@ class SparkBackend:
         locations = [[alive[e].location if e else "" for e in layer] for layer in pinned]
         current = first(locations[0])
         for where, body in zip(locations[1:], bodies, strict=True):
-            moved = _shuffled(sc, current, len(where))
-            current = _python(sc, _pinned(sc, moved, where), body)
+            current = _python(sc, jvm_of(sc).shuffled(current, where), body)
         with _Watch(sc, group, wanted) as watch:
             sc.setJobGroup(group, text)
             try:
@@ -221,7 +220,7 @@ class SparkBackend:
                 pass
             yield from body(partition, iter(()))
 
-        return _python(sc, _pinned(sc, self._base[width], locations), run)
+        return _python(sc, jvm_of(sc).pinned(self._base[width], locations), run)
 
 
 class _Shared:
@@ -283,19 +282,6 @@ def _python(sc: SparkContext, jrdd: Any, body: Any) -> Any:
     return made._jrdd
 
 
-def _shuffled(sc: SparkContext, jrdd: Any, partitions: int) -> Any:
-    """Send every frame to the partition that the key before it names."""
-    jvm: Any = sc._jvm
-    pairs = jvm.PairwiseRDD(jrdd.rdd()).asJavaPairRDD()
-    return jvm.PythonRDD.valueOfPair(pairs.partitionBy(jvm.PythonPartitioner(partitions, 0)))
-
-
-def _pinned(sc: SparkContext, jrdd: Any, locations: list[str]) -> Any:
-    jvm: Any = sc._jvm
-    pinned = jvm_of(sc).pin(jrdd.rdd(), locations)
-    return jvm.org.apache.spark.api.java.JavaRDD.fromRDD(pinned, jrdd.classTag())
-
-
 def _collect(sc: SparkContext, jrdd: Any) -> list[bytes]:
     from pyspark.core import rdd as inner
 
@@ -352,9 +338,7 @@ def _from_rows(
             )
 
     out = frame.mapInArrow(run, "target int, frame binary")
-    pairs = jvm_of(sc).frames(out._jdf.queryExecution().toRdd())
-    jvm: Any = sc._jvm
-    return jvm.org.apache.spark.api.java.JavaRDD.fromRDD(pairs, pairs.elementClassTag())
+    return jvm_of(sc).frames(out._jdf.queryExecution().toRdd())
 
 
 class _Watch:

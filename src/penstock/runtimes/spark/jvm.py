@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-_SOURCES = ("PinnedRDD", "FrameRDD", "Facts")
+#: In this order: one may use those before it.
+_SOURCES = ("PinnedRDD", "FrameRDD", "Facts", "Wiring")
 _INSTALLED: WeakKeyDictionary[SparkContext, Jvm] = WeakKeyDictionary()
 
 
@@ -60,41 +61,47 @@ class Jvm:
 
     def __init__(self, sc: SparkContext) -> None:
         self._sc = sc
-        self._jvm: Any = sc._jvm
-        self._gateway: Any = sc._gateway
-        jvm: Any = self._jvm
+        jvm: Any = sc._jvm
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         code: dict[str, bytes] = {}
-        self._classes: dict[str, Any] = {}
+        made: dict[str, Any] = {}
         for name in _SOURCES:
             compiler = jvm.org.codehaus.janino.SimpleCompiler()
             compiler.setParentClassLoader(loader)
             text = (files(__package__) / "java" / f"{name}.java").read_text(encoding="utf-8")
             compiler.cook(f"{name}.java", jvm.java.io.StringReader(text))
             code.update({str(k): bytes(v) for k, v in dict(compiler.getBytecodes()).items()})
-            self._classes[name] = compiler.getClassLoader().loadClass(f"penstock.{name}")
+            loader = compiler.getClassLoader()
+            made[name] = loader.loadClass(f"penstock.{name}")
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-jvm-")
         jar = Path(self._folder.name) / "penstock-placement.jar"
         with zipfile.ZipFile(jar, "w") as out:
             for name, binary in code.items():
                 out.writestr(name.replace(".", "/") + ".class", binary)
         sc._jsc.addJar(str(jar))
-        self._call("listen", sc._jsc.sc())
+        self._context: Any = sc._jsc.sc()
+        self._facts, self._wiring = (_instance(made[name]) for name in ("Facts", "Wiring"))
+        self._facts.listen(self._context)
 
     def pin(self, rdd: Any, locations: list[str]) -> Any:
         """Wrap an RDD so that its partitions prefer the given locations."""
-        names = self._gateway.new_array(self._jvm.java.lang.String, len(locations))
-        for i, location in enumerate(locations):
-            names[i] = location
-        return self._make("PinnedRDD", rdd, names)
+        return self._wiring.pin(rdd, "\n".join(locations))
 
     def frames(self, rdd: Any) -> Any:
         """Turn rows of (int, binary) into the pairs that Python writes."""
-        return self._make("FrameRDD", rdd)
+        return self._wiring.frames(rdd)
+
+    def pinned(self, jrdd: Any, locations: list[str]) -> Any:
+        """Do as `pin` does, for what Python hands on."""
+        return self._wiring.pinned(jrdd, "\n".join(locations))
+
+    def shuffled(self, jrdd: Any, locations: list[str]) -> Any:
+        """Send every frame to the partition that the key before it names, each at its location."""
+        return self._wiring.shuffled(jrdd, "\n".join(locations))
 
     def executors(self) -> list[Executor]:
         """Executors that are alive; the driver itself only where it runs the tasks."""
-        text = self._call("executors", self._sc._jsc.sc())
+        text = str(self._facts.executors(self._context))
         rows = [line.split("\t") for line in text.splitlines()]
         return [
             Executor(name, host, int(cores), int(memory))
@@ -120,11 +127,11 @@ class Jvm:
         """Tell which executors the scheduler has given up; `executors` hears of it a bit later."""
         if self._local:
             return set()
-        return wanted - set(str(self._sc._jsc.sc().getExecutorIds().mkString(",")).split(","))
+        return wanted - set(str(self._context.getExecutorIds().mkString(",")).split(","))
 
     def tasks(self, group: str) -> list[TaskFact]:
         """Task attempts of a job group."""
-        text = self._call("tasks", self._sc._jsc.sc(), group)
+        text = str(self._facts.tasks(self._context, group))
         facts = []
         for line in text.splitlines():
             job, stage, attempt, partition, executor, host, status, *rest = line.split("\t")
@@ -142,21 +149,9 @@ class Jvm:
             )
         return facts
 
-    def _make(self, name: str, *arguments: Any) -> Any:
-        constructor = self._classes[name].getConstructors()[0]
-        return constructor.newInstance(self._objects(arguments))
 
-    def _call(self, method: str, *arguments: Any) -> str:
-        for candidate in self._classes["Facts"].getMethods():
-            if candidate.getName() == method:
-                return str(candidate.invoke(None, self._objects(arguments)))
-        raise AttributeError(method)
-
-    def _objects(self, values: tuple[Any, ...]) -> Any:
-        array = self._gateway.new_array(self._jvm.java.lang.Object, len(values))
-        for i, value in enumerate(values):
-            array[i] = value
-        return array
+def _instance(made: Any) -> Any:
+    return made.getConstructors()[0].newInstance(None)
 
 
 def jvm_of(sc: SparkContext) -> Jvm:

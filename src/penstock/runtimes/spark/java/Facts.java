@@ -43,9 +43,8 @@ public class Facts {
     }
 
     /** Listen from now on; once for each context. */
-    public static String listen(SparkContext sc) {
+    public void listen(SparkContext sc) {
         sc.addSparkListener(STAGES);
-        return "";
     }
 
     /** By a handle: SparkEnv names classes that are not shipped, and cannot be compiled against. */
@@ -88,7 +87,7 @@ public class Facts {
     }
 
     /** Executors that are alive: id, host, cores, memory in bytes. */
-    public static String executors(SparkContext sc) {
+    public String executors(SparkContext sc) {
         Seq all = sc.statusStore().executorList(true);
         StringBuilder out = new StringBuilder();
         for (int i = 0; i < all.size(); i++) {
@@ -102,7 +101,7 @@ public class Facts {
     }
 
     /** Tasks of all attempts of all stages of a job group, in the order of the stages. */
-    public static String tasks(SparkContext sc, String group) throws Exception {
+    public String tasks(SparkContext sc, String group) throws Exception {
         sc.listenerBus().waitUntilEmpty();
         AppStatusStore store = sc.statusStore();
         StringBuilder out = new StringBuilder();
