@@ -1,9 +1,11 @@
 """A long run at a steady rate: is memory flat, and does nothing pile up on disk? ``make soak``.
 
-Every few seconds the resident memory of the driver, of Spark's JVMs and of the Python workers is
-read, and the size of the run's folder. After a third of the time, taken as warm-up, a straight line
-is fitted to the memory: its slope over the rest of the run, relative to the mean, is what grew. The
-files on disk are held to what retention says.
+Every half minute the resident memory of the driver and of the Python workers is read, what is alive
+in the heaps of Spark's JVMs, and the size of the run's folder. The JVMs are told to collect before
+that (by ``jcmd``, which comes with a JDK): a heap fills with what nobody needs until it is
+collected, so that its size alone tells nothing. After a third of the time, taken as warm-up, a
+straight line is fitted to the memory: its slope over the rest of the run, relative to the mean, is
+what grew. The files on disk are held to what retention says.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,9 +43,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--rate", type=float, default=2000.0, help="lines a second")
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--every", type=float, default=10.0, help="seconds between samples")
+    parser.add_argument("--every", type=float, default=30.0, help="seconds between samples")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    if shutil.which("jcmd") is None:
+        parser.error("jcmd was not found: it comes with a JDK, and tells what is alive in a heap")
     app = apps.make("wordcount")
     seconds = asked.minutes * 60
     rows = int(asked.rate * seconds)
@@ -61,8 +68,9 @@ def main() -> None:
                 )
                 last = samples[-1]
                 NOTE.print(
-                    f"{last['s']:6.0f} s  driver {last['driver_mb']:.0f} MB, JVMs "
-                    f"{last['jvm_mb']:.0f} MB, workers {last['workers_mb']:.0f} MB, state "
+                    f"{last['s']:6.0f} s  driver {last['driver_mb']:.0f} MB, alive in JVMs "
+                    f"{last['jvm_alive_mb']:.0f} of {last['jvm_resident_mb']:.0f} MB, workers "
+                    f"{last['workers_mb']:.0f} MB, state "
                     f"{last['state_mb']:.1f} MB in {last['state_files']:.0f} files",
                     style="dim",
                 )
@@ -79,7 +87,7 @@ def main() -> None:
         / max(1, sum(b.tasks for b in records.batches)),
         "growth": {name: _growth(samples, name) for name in samples[0] if name != "s"},
     }
-    memory = ("driver_mb", "jvm_mb", "workers_mb")
+    memory = ("driver_mb", "jvm_alive_mb", "workers_mb")
     result["flat"] = all(result["growth"][name]["relative"] <= FLAT for name in memory)
     # The number of state files is a saw-tooth, so it is held to its bound and not to a line.
     most = {
@@ -107,8 +115,8 @@ def _growth(samples: list[dict[str, float]], name: str) -> dict[str, float]:
 
 
 def _memory() -> dict[str, float]:
-    """Resident memory of this process and of everything below it, in MB."""
-    kinds = {"driver_mb": 0.0, "jvm_mb": 0.0, "workers_mb": 0.0}
+    """Resident memory of this process and of everything below it, and live heaps, in MB."""
+    kinds = {"driver_mb": 0.0, "jvm_resident_mb": 0.0, "jvm_alive_mb": 0.0, "workers_mb": 0.0}
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -129,10 +137,23 @@ def _memory() -> dict[str, float]:
         if pid == os.getpid():
             kinds["driver_mb"] += size
         elif command.endswith(b"java"):
-            kinds["jvm_mb"] += size
+            kinds["jvm_resident_mb"] += size
+            kinds["jvm_alive_mb"] += _alive(pid)
         elif b"python" in command:
             kinds["workers_mb"] += size
     return kinds
+
+
+def _alive(pid: int) -> float:
+    """Have a JVM collect, and return what its heap then holds, in MB."""
+    for command in ("GC.run", "GC.heap_info"):
+        told = subprocess.run(
+            ["jcmd", str(pid), command], capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+    used = re.search(r"heap\s+total \d+K, used (\d+)K", told)
+    if used is None:
+        raise SystemExit(f"jcmd tells nothing of a heap: {told}")
+    return int(used[1]) * 1024 / 1e6
 
 
 def _below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
