@@ -61,6 +61,16 @@ def test_instances_leave_a_node_that_becomes_slow(strategy: str) -> None:
     assert observed.throughput_per_s > 0.9 * 2000
 
 
+def test_a_slow_node_is_left_at_the_first_look() -> None:
+    slow = scene(settings=Settings(max_nodes=4, every=5, stable_rounds=3))
+    slow.run(60)
+    victim = sorted(used(slow.runtime.plan))[0]
+    slow.runtime.taken[victim] = 0.7
+    # The mean over the window passes the threshold at the third look.
+    slow.run(15)
+    assert [e for e in slow.since(60) if "gone" in e.text]
+
+
 def test_a_slow_node_that_cannot_be_spared_is_relieved() -> None:
     slow = scene(nodes=2, settings=Settings(max_nodes=2), elastic=False)
     slow.run(30)

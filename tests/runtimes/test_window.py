@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from penstock.runtimes.spark.monitor import Observed
-from penstock.runtimes.spark.window import PART, PARTS, Window, slowness, stragglers
+from penstock.runtimes.spark.window import PARTS, STRAGGLES, Window, slowness, stragglers
 from penstock.store.records import BatchRecord, InstanceRecord
 
 NODES = ("a", "b", "c")
@@ -68,9 +68,13 @@ def test_load_of_batches_that_grow_is_what_it_is() -> None:
 
 
 def test_a_node_that_stays_slow_is_a_straggler() -> None:
-    steady, slow = instances((1.0, 1.0, 1.1)), instances((1.0, 1.0, 4.0))
+    steady = instances((1.0, 1.0, 1.1))
     assert stragglers([steady] * 20) == {}
-    assert stragglers([steady] * 11 + [slow] * PARTS * PART) == {"c": pytest.approx(4.0)}
+    for least, length in STRAGGLES:
+        slow = instances((1.0, 1.0, least * 1.1))
+        enough = PARTS * length
+        assert stragglers([steady] * 11 + [slow] * enough) == {"c": pytest.approx(least * 1.1)}
+        assert stragglers([steady] * 11 + [slow] * (enough - length)) == {}
 
 
 def test_a_hiccup_is_no_straggler() -> None:

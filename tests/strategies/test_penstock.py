@@ -48,6 +48,22 @@ def at(rate: float, running: Plan | None) -> Request:
     return Request(WORDS, NODES, measured, running, rng=np.random.default_rng(0))
 
 
+def test_a_node_that_goes_is_no_reason_to_give_up_another() -> None:
+    wide = Penstock().plan(at(20_000.0, None))
+    assert isinstance(wide, Plan)
+    # Far fewer nodes would do by now.
+    few = Penstock().plan(at(5_000.0, None))
+    assert isinstance(few, Plan)
+    assert len(few.active) < len(wide.active) - 1
+    lost = wide.active[0]
+    rest = Cluster(tuple(node for node in NODES.nodes if node.name != lost))
+    answer = Penstock().plan(replace(at(5_000.0, wide), cluster=rest))
+    assert isinstance(answer, Plan)
+    assert set(answer.active) == set(wide.active) - {lost}
+    moved = diff(wide, answer).moves
+    assert len(moved) <= 1.5 * wide.node_of.tolist().count(wide.nodes.index(lost))
+
+
 def test_one_plan_a_level_and_none_for_a_wobble() -> None:
     rng = np.random.default_rng(1)
     running: Plan | None = None

@@ -125,6 +125,10 @@ def decide(
 
 def _held_back(now: Situation, settings: Settings, guards: Guards) -> Reason | None:
     """Return why a change that is wanted has to wait."""
+    used = {now.running.nodes[i] for i in np.unique(now.running.node_of).tolist()}
+    if now.assessment.slow & used:
+        # That was looked at for several batches before it was believed, and every batch waits.
+        return None
     patience = settings.stable_rounds + math.ceil(PATIENCE / settings.every)
     waited_s = now.assessment.observation.now_s - guards.wanted_since_s
     hasty = guards.wanted_rounds < patience and waited_s < PATIENCE_S

@@ -17,6 +17,7 @@ from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition.portfolio import best_placement
 from penstock.strategies.partition.refine import refine
 from penstock.strategies.place import Placed
+from penstock.strategies.place.longest_first import longest_first
 from penstock.strategies.place.processes import gather_pairs
 from penstock.strategies.place.relabel import bounded, carry_over, relabel
 from penstock.strategies.replan import finish
@@ -86,6 +87,10 @@ class Penstock(Checked):
         same = dict(running.parallelism) == dict(graph.topology.parallelism)
         current = running.node_of_in(cluster) if same else np.full(len(graph), -1, dtype=np.int64)
         awake = np.unique(current[current >= 0])
+        if same and len(awake) and (current < 0).any() and not request.exact_nodes:
+            rest = self._without_the_gone(request, current, awake, why)
+            if rest is not None:
+                return rest
         if bound is None or not len(awake):
             chosen, limit, reason = self._nodes(request, awake if len(awake) else None)
         else:
@@ -105,6 +110,24 @@ class Penstock(Checked):
             ):
                 near = relabel(graph, cluster, current, far)
         return self._finish(request, near, limit, (*why, reason))
+
+    def _without_the_gone(
+        self, request: Request, current: IntArray, awake: IntArray, why: tuple[Reason, ...]
+    ) -> Plan | Keep | None:
+        """Find a home on the nodes that are left for what has none; None if they are too few.
+
+        Nothing else moves, and no further node is given up: what is spare shows when all is well.
+        """
+        limit = load_limit(request.measurements, self.most)
+        position = np.full(len(request.cluster) + 1, -1, dtype=np.int64)
+        position[awake] = np.arange(len(awake))
+        part = sub_cluster(request.cluster, awake)
+        node_of = awake[longest_first(request.graph, part, position[current])]
+        if max_load(request.graph, request.cluster, node_of) > limit + ROUNDING:
+            return None
+        text = f"the {len(awake)} nodes that are left take what ran there"
+        reason = Reason(text, {"nodes": len(awake), "limit": limit})
+        return self._finish(request, node_of, limit, (*why, reason))
 
     def _nodes(self, request: Request, awake: IntArray | None) -> tuple[IntArray, float, Reason]:
         """Choose nodes, and the load that they may reach."""

@@ -27,6 +27,7 @@ LOCALITY_WAIT = "300s"
 #: Classes of Spark that call it an error when an executor ends, as one that is released does. A run
 #: tells of executors that it loses by itself.
 NOISY = (
+    "org.apache.spark.ContextCleaner",
     "org.apache.spark.scheduler.TaskSchedulerImpl",
     "org.apache.spark.network.server.TransportRequestHandler",
     "org.apache.spark.network.client.TransportClient",

@@ -22,9 +22,10 @@ LENGTH, LEAST = 20, 3
 #: Batches over which the tuples that come are counted: fewer, so that a step shows at once.
 RECENT = 5
 
-#: A node whose instances take this many times as long as elsewhere is a slow one, if that shows in
-#: each of so many parts of the window, of so many batches each: a hiccup is over before.
-STRAGGLES, PARTS, PART = 1.6, 3, 2
+#: A node whose instances take so many times as long as elsewhere is a slow one, if that shows in
+#: each of so many parts of the window, of so many batches each: a hiccup is over before. What is
+#: plain to see needs no long look.
+STRAGGLES, PARTS = ((1.6, 2), (3.0, 1)), 3
 
 #: Tuples and milliseconds from which a node's time for a tuple of an operator is believed.
 ENOUGH_TUPLES, ENOUGH_MS = 50, 20.0
@@ -157,14 +158,17 @@ def stragglers(batches: Sequence[Sequence[InstanceRecord]]) -> dict[str, float]:
     batches : sequence of sequence of InstanceRecord
         Oldest first.
     """
-    if len(batches) < PARTS * PART:
-        return {}
     found: dict[str, float] = {}
-    for number in range(PARTS):
-        end = len(batches) - number * PART
-        ratios = slowness([i for batch in batches[end - PART : end] for i in batch])
-        slow = {node: ratio for node, ratio in ratios.items() if ratio >= STRAGGLES}
-        found = slow if number == 0 else {n: min(found[n], slow[n]) for n in found if n in slow}
+    for least, length in STRAGGLES:
+        if len(batches) < PARTS * length:
+            continue
+        ends = [len(batches) - number * length for number in range(PARTS)]
+        parts = [[i for batch in batches[end - length : end] for i in batch] for end in ends]
+        ratios = [slowness(part) for part in parts]
+        for node in ratios[0]:
+            least_seen = min(ratio.get(node, 0.0) for ratio in ratios)
+            if least_seen >= least:
+                found[node] = max(found.get(node, 0.0), least_seen)
     return found
 
 

@@ -9,11 +9,20 @@ from penstock.model.arrays import IntArray
 from penstock.model.cost import OVER_NOTHING
 
 
-def longest_first(graph: InstanceGraph, cluster: Cluster) -> IntArray:
+def longest_first(
+    graph: InstanceGraph, cluster: Cluster, standing: IntArray | None = None
+) -> IntArray:
     """Place for balance alone: longest processing time first.
 
     R. L. Graham: Bounds on multiprocessing timing anomalies, 1969. The weight of an instance is
     its largest share of any resource of the cluster.
+
+    Parameters
+    ----------
+    graph : InstanceGraph
+    cluster : Cluster
+    standing : array of int, optional
+        Node of each instance that stays where it is, -1 of those that are to be placed.
 
     Returns
     -------
@@ -26,10 +35,15 @@ def longest_first(graph: InstanceGraph, cluster: Cluster) -> IntArray:
     total = np.maximum(capacity.sum(axis=1, keepdims=True), 1e-12)
     weight = (demand / total).max(axis=0)
     room = (cluster.processes * cluster.slots).astype(np.float64)
+    node_of = np.full(len(graph), -1) if standing is None else standing.astype(np.int64)
+    stays = np.flatnonzero(node_of >= 0)
     use = np.zeros_like(capacity)
-    held = np.zeros(len(cluster))
-    node_of = np.zeros(len(graph), dtype=np.int64)
+    np.add.at(use.T, node_of[stays], demand[:, stays].T)
+    use *= unit
+    held = np.bincount(node_of[stays], minlength=len(cluster)).astype(np.float64)
     for instance in np.argsort(-weight, kind="stable").tolist():
+        if node_of[instance] >= 0:
+            continue
         after = use + demand[:, instance, None] * unit
         busiest = after.max(axis=0) + np.where(held >= room, OVER_NOTHING, 0.0)
         # Among equals the node with the fewest instances, so that weightless ones spread too.
