@@ -64,6 +64,15 @@ def test_a_node_that_goes_is_no_reason_to_give_up_another() -> None:
     assert len(moved) <= 1.5 * wide.node_of.tolist().count(wide.nodes.index(lost))
 
 
+def test_nodes_are_given_up_with_a_margin() -> None:
+    wide = Penstock().plan(at(20_000.0, None))
+    assert isinstance(wide, Plan)
+    fewer = Penstock().plan(at(12_000.0, wide))
+    assert isinstance(fewer, Plan)
+    assert len(fewer.active) < len(wide.active)
+    assert fewer.after.max_node_load <= Penstock().most * Penstock().slack + 1e-6
+
+
 def test_one_plan_a_level_and_none_for_a_wobble() -> None:
     rng = np.random.default_rng(1)
     running: Plan | None = None

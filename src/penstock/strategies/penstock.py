@@ -64,7 +64,9 @@ class Penstock(Checked):
         trigger = HeadRoom(self.most, self.overload, self.slack, self.gain, self.rounds)
         verdict = trigger.check(request)
         if verdict.fires:
-            return self._again(request, verdict.reasons, bound=None)
+            # Nodes are given up with the margin that let them go, or they would soon be missed.
+            margin = verdict.reasons[0].figures.get("limit")
+            return self._again(request, verdict.reasons, bound=None, margin=margin)
         if self._routing(request)[1]:
             return self._rerouted(request)
         proposal = self._again(request, (), bound=self.max_moves)
@@ -80,7 +82,13 @@ class Penstock(Checked):
         node_of = self._search(request, chosen, limit, None)
         return self._finish(request, node_of, limit, (reason,))
 
-    def _again(self, request: Request, why: tuple[Reason, ...], bound: float | None) -> Plan | Keep:
+    def _again(
+        self,
+        request: Request,
+        why: tuple[Reason, ...],
+        bound: float | None,
+        margin: float | None = None,
+    ) -> Plan | Keep:
         running = request.running
         assert running is not None
         graph, cluster = request.graph, request.cluster
@@ -92,13 +100,13 @@ class Penstock(Checked):
             if rest is not None:
                 return rest
         if bound is None or not len(awake):
-            chosen, limit, reason = self._nodes(request, awake if len(awake) else None)
+            chosen, limit, reason = self._nodes(request, awake if len(awake) else None, margin)
         else:
             chosen, limit = awake, load_limit(request.measurements, self.most)
             reason = Reason(f"the {len(awake)} nodes in use stay", {"nodes": len(awake)})
         start = carry_over(graph, cluster, current, chosen)
-        part = sub_cluster(cluster, chosen)
-        near = chosen[refine(graph, part, start, limit, keep_all=request.exact_nodes)]
+        subset = sub_cluster(cluster, chosen)
+        near = chosen[refine(graph, subset, start, limit, keep_all=request.exact_nodes)]
         if bound is not None and same:
             moves = int(np.ceil(bound * len(graph)))
             near = bounded(graph, cluster, current, near, limit, moves)
@@ -129,15 +137,17 @@ class Penstock(Checked):
         reason = Reason(text, {"nodes": len(awake), "limit": limit})
         return self._finish(request, node_of, limit, (*why, reason))
 
-    def _nodes(self, request: Request, awake: IntArray | None) -> tuple[IntArray, float, Reason]:
-        """Choose nodes, and the load that they may reach."""
+    def _nodes(
+        self, request: Request, awake: IntArray | None, margin: float | None = None
+    ) -> tuple[IntArray, float, Reason]:
+        """Choose nodes, and the load that they may reach: less than the limit if there is one."""
         everything = np.arange(len(request.cluster))
         if request.exact_nodes:
             limit = exact_limit(request)
             text = f"all {len(everything)} nodes are asked for, none above {limit:.2f}"
             return everything, limit, Reason(text, {"nodes": len(everything), "limit": limit})
         limit = load_limit(request.measurements, self.most)
-        for bound in (limit, 1.0):
+        for bound in (margin or limit, limit, 1.0):
             chosen = fewest_nodes(request.graph, request.cluster, bound, awake)
             if chosen is not None:
                 text = (

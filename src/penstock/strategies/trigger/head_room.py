@@ -75,7 +75,7 @@ class HeadRoom(Checked):
             limit = min(limit, max(limit * self.slack, alone + ROUNDING))
             needed = [fewest_nodes(graph, request.cluster, limit, used) for graph in graphs]
             counts = [len(used) if nodes is None else len(nodes) for nodes in needed]
-            figures["needed"] = max(counts)
+            figures |= {"needed": max(counts), "limit": limit}
             if max(counts) < len(used):
                 text = (
                     f"{max(counts)} nodes would do with a load of {limit:.2f}, {len(used)} are used"
