@@ -64,7 +64,7 @@ Row = dict[str, Any]
 WARM_S = 60.0
 
 #: Load that a node may reach: a batch that fills its interval doubles the latency.
-LIMIT = 0.4
+LIMIT = 0.3
 
 #: Part of the behaviours that are views, and so wait.
 VIEWS = 0.896
@@ -185,7 +185,7 @@ def counting(
     source = app.source(profile, zipf=0.2, seed=1, rows=profile.position(seconds))
     counts = {"behaviors": 2, "count-parts": 2 * asked.nodes, "count": 2}
     pipeline = app.pipeline(source, {"counts": Discard()}, parallelism=counts)
-    strategy = Penstock(most=LIMIT, overload=1.2 * LIMIT) if elastic else "even"
+    strategy = Penstock(most=LIMIT, overload=1.05 * LIMIT) if elastic else "even"
     control = Settings(every=3, cooldown=5, max_nodes=asked.nodes) if elastic else None
     longest = seconds + 120
     return follow(spark, pipeline, strategy, longest, control=control, interval_s=asked.interval)
@@ -501,8 +501,9 @@ def pause(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
         pending.clear()
         last[0] = number
         NOTE.print(
-            f"  {trace.now:5.0f} s {way}: {moved.moved} instances, {moved.ahead_bytes / 1e6:.1f} MB "
-            f"ahead and {moved.state_bytes / 1e6:.1f} MB in {moved.seconds:.2f} s"
+            f"  {trace.now:5.0f} s {way}: {moved.moved} instances, "
+            f"{moved.ahead_bytes / 1e6:.1f} MB ahead and {moved.state_bytes / 1e6:.1f} MB in "
+            f"{moved.seconds:.2f} s"
         )
 
     trace = follow(spark, pipeline, "even", 900, each, control=None, queue=size, interval_s=0.0)
