@@ -89,6 +89,10 @@ class Untouchable:
     def release_nodes(self, names: tuple[str, ...]) -> None:
         self.touched.append("release_nodes")
 
+    def prepare(self, plan: Plan) -> bool:
+        self.touched.append("prepare")
+        return True
+
     def apply(self, plan: Plan) -> Applied:
         self.touched.append("apply")
         return Applied()
