@@ -49,7 +49,11 @@ EVENT = Event(
     ("b",),
     (),
     0.05,
-    (StepTaken("step 1 of 1: 13 instances", 110, 0.4, 2_000_000), StepTaken("x", 111, failed="no")),
+    (
+        StepTaken("step 1 of 2: 13 instances", 110, 0.4, 2_000_000),
+        StepTaken("step 2 of 2: 1 instances", 112, 0.2, 500_000, ahead_bytes=90_000_000),
+        StepTaken("x", 113, failed="no"),
+    ),
     Gained("the load went from 1.8 to 0.7, predicted 0.7", True, 0.7, 1.0),
 )
 
@@ -86,6 +90,7 @@ def test_one_decision_is_told_in_plain_words(store: str) -> None:
         "and 1 more",
         "4 router partitions",
         "2.0 MB of state in 0.40 s",
+        "90.0 MB of state copied ahead, 0.5 MB while the stream stood still for 0.20 s",
         "it failed: no",
         "Gained: as predicted",
         "Deciding took 50 ms.",

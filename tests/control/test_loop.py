@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from tests.control.scene import Scene, first_plan, scene, small_nodes
 
+from penstock.control import apply
 from penstock.control.decision import SPARE_NODES
 from penstock.control.events import Event, Status
 from penstock.control.loop import Loop
 from penstock.control.machine import TRANSITIONS, IllegalTransition, Machine, State
 from penstock.control.port import SPARE, Applied, Observation
 from penstock.control.settings import Settings
-from penstock.model import InvalidValue, Keep, Plan, Reason, Refused, Topology
+from penstock.model import InvalidValue, Keep, Plan, Reason, Refused, Topology, diff
 from penstock.strategies import Request, make_plan, strategies
 from penstock.testing.fake_runtime import FakeRuntime
 
@@ -88,6 +89,10 @@ class Untouchable:
 
     def release_nodes(self, names: tuple[str, ...]) -> None:
         self.touched.append("release_nodes")
+
+    def prepare(self, plan: Plan) -> bool:
+        self.touched.append("prepare")
+        return True
 
     def apply(self, plan: Plan) -> Applied:
         self.touched.append("apply")
@@ -330,6 +335,59 @@ def test_nodes_below_the_minimum_are_asked_for() -> None:
     short.run(40)
     assert len(short.runtime.cluster) == 3
     assert short.loop.state is State.IDLE
+
+
+# ---- state that is copied ahead
+
+
+def turning(**runtime: Any) -> Scene:
+    """A loop that moves everything once, as soon as it has measured."""
+    settings = Settings(every=1, stable_rounds=1, cooldown=1000, verify=1, max_moves_share=1.0)
+    plan = first_plan("even", small_nodes(4))
+    return scene(strategy=Scripted(turned), settings=settings, plan=plan, **runtime)
+
+
+def steps(found: Scene) -> list[tuple[int, str]]:
+    return [(step.batch, step.what) for step in found.events[1].steps]
+
+
+def test_a_step_waits_for_its_state_to_be_copied_ahead() -> None:
+    plain, waiting = turning(), turning(ahead_batches=3)
+    plain.run(30)
+    waiting.run(4)
+    assert waiting.loop.state is State.MOVING
+    assert "apply" not in methods(waiting.runtime)
+    waiting.run(26)
+    assert [event.status for event in waiting.told[:2]] == [Status.DECIDED, Status.MOVING]
+    assert waiting.events[1].status is Status.DONE
+    moved = [step for step in steps(waiting) if step[1].startswith("step")]
+    assert [what for _, what in moved] == [what for _, what in steps(plain)]
+    assert [batch for batch, what in steps(waiting) if what.startswith("copy state ahead of")] == [
+        batch - 3 for batch, _ in moved
+    ], "told once for each step"
+    assert diff(waiting.runtime.plan, plain.runtime.plan).empty
+
+
+def test_a_step_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply, "AHEAD_BATCHES", 5)
+    slow = turning(ahead_batches=10_000)
+    slow.run(60)
+    assert slow.events[1].status is Status.DONE
+    waits = [batch for batch, _ in steps(slow)]
+    assert all(b - a == 5 for a, b in zip(waits[::2], waits[1::2], strict=True))
+
+
+def test_a_loss_ends_what_is_copied_ahead_and_waits_for_nothing() -> None:
+    lossy = turning(ahead_batches=10_000)
+    lossy.run(10)
+    assert lossy.loop.state is State.MOVING
+    before = lossy.runtime.plan
+    victim = lose_one(lossy)
+    lossy.run(1)
+    assert lossy.events[1].status is Status.GIVEN_UP
+    assert (10, before) in lossy.runtime.prepared, "what is in force moves nothing"
+    assert [call[0] for call in lossy.runtime.calls if call[1] == "apply"] == [10]
+    assert victim not in lossy.runtime.plan.active
 
 
 # ---- skew

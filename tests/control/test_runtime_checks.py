@@ -51,6 +51,12 @@ class Deaf(FakeRuntime):
         return Applied()
 
 
+class Eager(FakeRuntime):
+    def prepare(self, plan: Plan) -> bool:
+        self.apply(plan)
+        return True
+
+
 class Blind(FakeRuntime):
     def observe(self) -> Observation:
         return replace(super().observe(), measurements=None)
@@ -72,6 +78,7 @@ class Costly(FakeRuntime):
         (Busybody, "observing is passive"),
         (Careless, "an impossible plan is refused"),
         (Deaf, "an instance moves"),
+        (Eager, "preparing is passive"),
         (Blind, "measurements fit the plan"),
         (Hasty, "nodes come and go"),
         (Costly, "same plan again"),

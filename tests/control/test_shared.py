@@ -179,6 +179,27 @@ def test_a_failure_in_an_action_drops_one_and_a_refusal_none(
     assert not together.failures
 
 
+def test_a_plan_is_prepared_when_all_have_prepared_their_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair()
+    together, slow = pair.together, pair.parts["a"]
+    turned = replace(together.plan, node_of=(together.plan.node_of + 1) % 4)
+    slow.ahead_batches = 2
+    for done in (False, False, True):
+        assert together.prepare(turned) is done
+        slow.run()
+    assert all(len(part.prepared) == 1 for part in pair.parts.values())
+    assert together.prepare(together.plan), "what is in force moves nothing"
+
+    def crash(_: object) -> bool:
+        raise RuntimeError("the session is gone")
+
+    monkeypatch.setattr(slow, "prepare", crash)
+    assert together.prepare(turned)
+    assert pair.failed == ["a"]
+
+
 def idle_node(pair: Pair) -> str:
     """Name a node that neither uses."""
     used = {pair.together.plan.nodes[i] for i in pair.together.plan.node_of.tolist()}

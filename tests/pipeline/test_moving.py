@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from hypothesis import strategies as st
 from penstock.model import Cluster, InvalidValue, Plan
 from penstock.model.arrays import frozen_ints
 from penstock.pipeline import Memory, Pipeline, Rows, count, total
+from penstock.pipeline import ahead as ahead_module
+from penstock.pipeline.carry import Stage
 from penstock.pipeline.driver import Driver
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.local import LocalBackend
@@ -377,6 +381,7 @@ def test_old_fragments_and_copies_go(tmp_path: Path) -> None:
 ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.just("move"), st.integers(0, 4)),
+        st.tuples(st.just("prepare"), st.integers(0, 4)),
         st.tuples(st.just("scale"), st.integers(1, 6)),
         st.tuples(st.just("lose"), st.integers(0, 4)),
         st.tuples(st.just("forget"), st.just(0)),
@@ -386,8 +391,13 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(ACTIONS, st.sampled_from(["peers", "both"]))
+@pytest.mark.usefixtures("any_size")
 def test_any_schedule_of_moves_and_losses(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int]], mode: str
 ) -> None:
@@ -398,6 +408,11 @@ def test_any_schedule_of_moves_and_losses(
         if kind == "move":
             turn = number
             setup.driver.adopt(setup.plan(turn, instances))
+        elif kind == "prepare":
+            # Copying goes on while other things happen, or is over when they do.
+            setup.driver.prepare(setup.plan(number, instances))
+            if number % 2:
+                copied()
         elif kind == "scale":
             instances = number
             setup.driver.adopt(setup.plan(turn, instances))
@@ -410,6 +425,7 @@ def test_any_schedule_of_moves_and_losses(
         elif kind == "batch":
             setup.batch(number)
     assert setup.result() == SUMS
+    setup.driver.close()
 
 
 def test_batches_without_a_backup_have_no_keepers(tmp_path: Path) -> None:
@@ -421,3 +437,248 @@ def test_batches_without_a_backup_have_no_keepers(tmp_path: Path) -> None:
     assert layers.count(True) < len(layers) - 3
     assert any(layers[3:])
     assert setup.result() == SUMS
+
+
+# ---- copied ahead
+
+
+@pytest.fixture
+def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy ahead however small the state is."""
+    monkeypatch.setattr(ahead_module, "SMALL_BYTES", 1)
+
+
+def copied() -> None:
+    """Wait for what is copied beside the batches."""
+    for thread in threading.enumerate():
+        if thread.name == "penstock-ahead":
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def coming(setup: Setup) -> list[Path]:
+    return [p for p in setup.backend.root.glob("*/coming/**/*") if p.is_file()]
+
+
+def begun(tmp_path: Path, mode: str = "peers", **keeping: Any) -> tuple[Setup, Plan]:
+    """Run some batches, and copy the state ahead of a plan."""
+    setup = Setup(tmp_path, mode, **keeping)
+    setup.batch(200)
+    setup.batch(10)
+    plan = setup.plan(1, 3)
+    assert not setup.driver.prepare(plan)
+    copied()
+    return setup, plan
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("mode", ["peers", "both"])
+@pytest.mark.parametrize("batches", [0, 1, 12])
+def test_only_what_is_newer_than_the_copies_is_carried(
+    tmp_path: Path, mode: str, batches: int
+) -> None:
+    whole = Setup(tmp_path / "whole", mode)
+    setup, plan = begun(tmp_path / "ahead", mode)
+    for rows in (200, 10):
+        whole.batch(rows)
+    before = setup.driver.plan
+    for _ in range(batches):
+        setup.batch(3)
+        whole.batch(3)
+    assert setup.driver.plan is before
+    assert coming(setup), "batches leave it alone"
+    forget_all()
+    all_of_it, took = whole.driver.adopt(plan), setup.driver.adopt(plan)
+    assert took.moved == all_of_it.moved > 0
+    assert took.ahead_bytes > 0
+    assert took.not_ahead == ""
+    assert all_of_it.ahead_bytes == 0
+    assert took.state_bytes + took.ahead_bytes == all_of_it.state_bytes
+    assert took.state_bytes < all_of_it.state_bytes / 2 or batches == 12
+    if not batches:
+        assert took.state_bytes == 0
+    assert not coming(setup), "what was copied ahead was taken over"
+    assert setup.result() == whole.result() == SUMS
+
+
+@pytest.mark.usefixtures("any_size")
+def test_what_was_written_anew_meanwhile_is_copied_again(tmp_path: Path) -> None:
+    setup, plan = begun(tmp_path)
+    for instance in setup.driver.held["sum"].instances:
+        instance.worn = True
+    setup.batch(40)
+    assert not setup.driver.prepare(plan), "the old base is of no use any more"
+    copied()
+    assert setup.driver.prepare(plan)
+    took = setup.driver.adopt(plan)
+    assert (took.state_bytes, took.not_ahead) == (0, "")
+    assert took.ahead_bytes > 0
+    assert setup.result() == SUMS
+
+
+@pytest.mark.usefixtures("any_size")
+def test_passes_come_to_an_end(tmp_path: Path) -> None:
+    setup, plan = begun(tmp_path)
+    for _ in range(ahead_module.PASSES - 1):
+        setup.batch(5)
+        assert not setup.driver.prepare(plan)
+        copied()
+    setup.batch(5)
+    assert setup.driver.prepare(plan)
+
+
+def spoil_gone(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink()
+
+
+def spoil_names(paths: list[Path]) -> None:
+    for path in paths:
+        path.rename(path.with_name("run-7-3.arrow"))
+
+
+def spoil_some(paths: list[Path]) -> None:
+    spoil_gone(sorted(paths)[::2])
+
+
+def spoil_length(paths: list[Path]) -> None:
+    for path in paths:
+        path.write_bytes(path.read_bytes()[:-8])
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("mode", ["peers", "both"])
+@pytest.mark.parametrize("spoil", [spoil_gone, spoil_names, spoil_some, spoil_length])
+def test_copies_that_are_not_what_was_said_are_not_used(
+    tmp_path: Path, mode: str, spoil: Any
+) -> None:
+    setup, plan = begun(tmp_path, mode)
+    spoil(coming(setup))
+    setup.batch(5)
+    forget_all()
+    took = setup.driver.adopt(plan)
+    assert "are gone" in took.not_ahead
+    assert took.state_bytes > 0
+    assert not coming(setup)
+    assert setup.result() == SUMS
+
+
+@pytest.mark.usefixtures("any_size")
+def test_runs_that_vanish_while_they_are_copied_are_carried_later(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers")
+    for rows in (200, *[4] * 6):
+        setup.batch(rows)
+    job = setup.backend.job
+
+    def late(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+        if beside:
+            # Many batches pass until the tasks begin: their runs are merged.
+            held.wait(30)
+        return job(name, stages, beside=beside)
+
+    held = threading.Event()
+    setup.backend.job = late  # type: ignore[method-assign]
+    plan = setup.plan(1, 3)
+    assert not setup.driver.prepare(plan)
+    for _ in range(12):
+        setup.batch(4)
+        assert not setup.driver.prepare(plan)
+    held.set()
+    copied()
+    assert setup.driver.adopt(plan).not_ahead == ""
+    assert setup.result() == SUMS
+
+
+@pytest.mark.usefixtures("any_size")
+def test_a_copy_that_fails_is_told_and_everything_is_carried(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers")
+    setup.batch(200)
+    job = setup.backend.job
+
+    def failing(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+        if beside:
+            raise RuntimeError("the executor is gone")
+        return job(name, stages)
+
+    setup.backend.job = failing  # type: ignore[method-assign]
+    plan = setup.plan(1, 3)
+    assert not setup.driver.prepare(plan)
+    copied()
+    assert setup.driver.prepare(plan), "it is not tried again"
+    took = setup.driver.adopt(plan)
+    assert took.not_ahead == "RuntimeError: the executor is gone"
+    assert took.ahead_bytes == 0 < took.state_bytes
+    assert setup.result() == SUMS
+
+
+@pytest.mark.usefixtures("any_size")
+def test_a_job_beside_the_batches_is_cancelled_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead_module, "GRACE_S", 0.05)
+    setup = Setup(tmp_path, "peers")
+    setup.batch(200)
+    cancelled = threading.Event()
+
+    def stuck(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+        assert cancelled.wait(30)
+        raise RuntimeError("cancelled")
+
+    setup.backend.job = stuck  # type: ignore[method-assign]
+    setup.backend.cancel_beside = cancelled.set  # type: ignore[method-assign]
+    assert not setup.driver.prepare(setup.plan(1, 3))
+    setup.driver.close()
+    assert cancelled.is_set()
+    assert not [t for t in threading.enumerate() if t.name == "penstock-ahead"]
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("turn", [0, 2])
+def test_copies_of_a_change_that_was_dropped_go(tmp_path: Path, turn: int) -> None:
+    setup, _ = begun(tmp_path)
+    first = set(coming(setup))
+    assert first
+    other = setup.plan(turn, 3)
+    assert setup.driver.prepare(other) is (turn == 0), "the plan in force moves nothing"
+    copied()
+    while not setup.driver.prepare(other):
+        copied()
+    took = setup.driver.adopt(other)
+    assert bool(took.ahead_bytes) is (turn == 2)
+    setup.batch(5)
+    assert not coming(setup)
+    assert setup.result() == SUMS
+
+
+@pytest.mark.usefixtures("any_size")
+def test_copies_for_another_place_are_not_used(tmp_path: Path) -> None:
+    setup, _ = begun(tmp_path)
+    took = setup.driver.adopt(setup.plan(2, 3))
+    assert took.ahead_bytes == 0 < took.state_bytes
+    setup.batch(5)
+    assert not coming(setup)
+    assert setup.result() == SUMS
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("lost", ["old", "new"])
+def test_a_node_lost_after_its_state_was_copied_ahead(tmp_path: Path, lost: str) -> None:
+    setup, plan = begun(tmp_path, check=2)
+    where = setup.driver.plan if lost == "old" else plan
+    setup.backend.lose(where.placement["sum"][0].node)
+    setup.driver.adopt(setup.plan(1, 3))
+    assert setup.result() == SUMS
+    assert not coming(setup)
+
+
+def test_small_state_is_not_copied_ahead(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers")
+    setup.batch(200)
+    assert setup.driver.prepare(setup.plan(1, 3))
+    assert not coming(setup)
+
+
+def test_state_in_a_checkpoint_is_not_copied_ahead(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "checkpoint")
+    setup.batch(200)
+    assert setup.driver.prepare(setup.plan(1, 3))

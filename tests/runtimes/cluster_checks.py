@@ -16,8 +16,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from itertools import groupby
+from dataclasses import asdict, replace
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from penstock.apps import apps
 from penstock.apps.commcount import CommCount
 from penstock.control import Settings
 from penstock.pipeline import Discard, Memory, Pipeline
+from penstock.pipeline import ahead as copying
 from penstock.runtimes.spark import calibrate
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
@@ -153,6 +154,71 @@ def _with_a_kill(spark: Any, what: str) -> dict[str, Any]:
 
     result = run_app(spark, "wordcount", "even", listener, rows=60_000, queue=6_000)
     return {**result, "killed": len(killed)}
+
+
+def ahead(spark: Any) -> dict[str, Any]:
+    """Move all state after copying it ahead, while batches go on."""
+    return _ahead(spark)
+
+
+def ahead_killed(spark: Any) -> dict[str, Any]:
+    """Kill an executor that state is just copied to."""
+    found = _ahead(spark, kill=True)
+    _await_executors(spark, NODES)
+    return found
+
+
+def _ahead(spark: Any, *, kill: bool = False) -> dict[str, Any]:
+    app = CommCount(items=20_000)
+    # Much state, of which a batch changes little: otherwise each would write all of it anew.
+    ends = (20 * ROWS, *range(20 * ROWS + 300, 21 * ROWS + 1, 300))
+    source = app.source(1e6, zipf=0.2, seed=11, rows=ends[-1])
+    pipeline = app.pipeline(source, parallelism=NODES)
+    run = engine.Run(pipeline, spark, strategies.make("even"), engine.Options(control=None))
+    runtime, job, killed = SparkRuntime(run), run.backend.job, list[int]()
+
+    def fatal(name: str, stages: Any, *, beside: bool = False) -> Any:
+        if beside and not killed:
+            killed.append(_executor_pid(stages[1].places[0]))
+            os.kill(killed[0], signal.SIGKILL)
+        return job(name, stages, beside=beside)
+
+    if kill:
+        run.backend.job = fatal  # type: ignore[method-assign]
+    waited = 0
+    applied = target = None
+    least, copying.SMALL_BYTES = copying.SMALL_BYTES, 1
+    try:
+        run.backend.warm_up()
+        for start, end in pairwise((0, *ends)):
+            run.batch({"behaviors": ((start, end),)})
+            if applied is not None:
+                continue
+            if target is None or target.nodes != run.plan.nodes:
+                nodes = (run.plan.node_of + 1) % len(run.plan.nodes)
+                target = replace(run.plan, node_of=nodes, active=())
+            if runtime.prepare(target):
+                applied = runtime.apply(target)
+            else:
+                waited += 1
+        counts = run.lost, run.duplicated
+        texts = [event.text for event in run.records().events]
+        left = [t.name for t in threading.enumerate() if t.name == "penstock-ahead"]
+    finally:
+        copying.SMALL_BYTES = least
+        run.abandon()
+    out = pipeline["counts"].sink
+    assert isinstance(out, Memory)
+    expected = app.expected(source.read(0, ends[-1]))["counts"]
+    return {
+        "equal": app.result("counts", out.table()).equals(app.result("counts", expected)),
+        "lost_or_twice": counts,
+        "waited": waited,
+        "applied": None if applied is None else asdict(applied),
+        "killed": len(killed),
+        "threads": left,
+        "events": texts,
+    }
 
 
 def contract(spark: Any) -> dict[str, Any]:
@@ -427,6 +493,8 @@ CHECKS = {
     "unpinned": unpinned,
     "noticed": noticed,
     "together": together,
+    "ahead": ahead,
+    "ahead_killed": ahead_killed,
     "kill_worker": kill_worker,
     "kill_executor": kill_executor,
     "contract": contract,

@@ -54,6 +54,22 @@ def test_a_kill_leaves_no_trace_in_the_result(results: dict[str, Any], check: st
         assert any("lost executors" in text for text in found["events"])
 
 
+@pytest.mark.parametrize("check", ["ahead", "ahead_killed"])
+def test_state_is_copied_ahead_of_a_move(results: dict[str, Any], check: str) -> None:
+    found = results[check]
+    assert found["equal"], found
+    assert found["lost_or_twice"] == [0, 0]
+    assert found["waited"] > 0, "batches went on meanwhile"
+    assert found["applied"] is not None
+    assert not found["threads"]
+    if check == "ahead":
+        assert found["applied"]["ahead_bytes"] > found["applied"]["state_bytes"]
+        assert not [text for text in found["events"] if "not all copied ahead" in text]
+    else:
+        assert found["killed"] == 1
+        assert any("lost executors" in text for text in found["events"])
+
+
 def test_several_topologies_share_the_nodes(results: dict[str, Any]) -> None:
     found = results["together"]
     assert found["ended"]

@@ -47,6 +47,10 @@ class Busy(FakeRuntime):
         self._check()
         return super().observe()
 
+    def prepare(self, plan: Plan) -> bool:
+        self._check()
+        return super().prepare(plan)
+
     def apply(self, plan: Plan) -> Applied:
         self._check()
         return super().apply(plan)
@@ -60,7 +64,9 @@ class FakeRun:
 
     def __init__(self, rate: float, batches: int, fails_at: int = -1) -> None:
         cluster = small_nodes(4)
-        self.runtime = Busy(WORDS, first_plan("even", cluster), cluster, lambda _: rate)
+        self.runtime = Busy(
+            WORDS, first_plan("even", cluster), cluster, lambda _: rate, ahead_batches=2
+        )
         self.errands = Errands()
         self.failure: BaseException | None = None
         self.events: list[Event] = []

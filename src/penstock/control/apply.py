@@ -12,6 +12,10 @@ from penstock.control.machine import Machine, State
 from penstock.control.offer import renamed
 from penstock.control.port import ActionFailed, Observation, Runtime
 from penstock.control.stages import Stage
+from penstock.model import Plan
+
+#: Batches that state may take to be copied ahead of a step; then the step is made as it is.
+AHEAD_BATCHES = 100
 
 
 class Ending(str, Enum):
@@ -36,6 +40,8 @@ class Flight:
         Nodes that came, by the spare ones that they stand for.
     done : int
         Stages that were made.
+    waited : int
+        Batches that the next one has waited for its state to be copied ahead.
     """
 
     decision: Decision
@@ -44,6 +50,7 @@ class Flight:
     before: frozenset[str]
     names: Mapping[str, str]
     done: int = 0
+    waited: int = 0
     ending: Ending | None = None
     why: str = ""
 
@@ -103,6 +110,9 @@ class Applier:
     def interrupt(self, batch: int, why: str) -> Flight:
         """Drop the decision in flight; the plan that it has reached stays."""
         flight = self._flight()
+        if flight.waited:
+            # What is in force moves nothing: nothing is copied any more.
+            self.runtime.prepare(self.runtime.plan)
         self.machine.on("interrupt")
         made = flight.event.status is Status.VERIFYING
         status = Status.DONE if made else Status.GIVEN_UP
@@ -170,15 +180,30 @@ class Applier:
         stages = flight.decision.stages
         stage = stages[flight.done]
         what = _words(stage, flight.done + 1, len(stages))
+        plan = renamed(stage.plan, flight.names)
+        if self._must_wait(plan, flight):
+            self.flight = replace(flight, waited=flight.waited + 1)
+            if not flight.waited:
+                self._did(StepTaken(f"copy state ahead of {what}", batch), Status.MOVING)
+            return
         try:
-            applied = self.runtime.apply(renamed(stage.plan, flight.names))
+            applied = self.runtime.apply(plan)
         except ActionFailed as error:
             self.machine.on("fail")
             self._fail(StepTaken(what, batch, failed=str(error)), Ending.FAILED)
             return
-        self.flight = replace(flight, done=flight.done + 1)
-        self._did(StepTaken(what, batch, applied.seconds, applied.state_bytes), Status.MOVING)
+        self.flight = replace(flight, done=flight.done + 1, waited=0)
+        step = StepTaken(
+            what, batch, applied.seconds, applied.state_bytes, ahead_bytes=applied.ahead_bytes
+        )
+        self._did(step, Status.MOVING)
         self.machine.on("all moved" if flight.done + 1 == len(stages) else "moved")
+
+    def _must_wait(self, plan: Plan, flight: Flight) -> bool:
+        """Whether state is still being copied ahead; after a loss nobody waits for that."""
+        if flight.decision.forced or flight.waited >= AHEAD_BATCHES:
+            return False
+        return not self.runtime.prepare(plan)
 
     def _release(self, batch: int) -> None:
         names = self._flight().decision.release

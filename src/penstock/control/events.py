@@ -50,7 +50,8 @@ class StepTaken:
         The last batch before it.
     seconds : float
         Time that the stream stood still for it.
-    state_bytes : int
+    state_bytes, ahead_bytes : int
+        State that was carried in that time, and state that was copied ahead of it.
     failed : str
         Why it did not work; empty when it did.
     """
@@ -60,6 +61,7 @@ class StepTaken:
     seconds: float = 0.0
     state_bytes: int = 0
     failed: str = ""
+    ahead_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -67,12 +67,13 @@ class Applied:
     ----------
     seconds : float
         Time that the stream stood still for it.
-    state_bytes : int
-        State that was carried.
+    state_bytes, ahead_bytes : int
+        State that was carried in that time, and state that was copied ahead of it.
     """
 
     seconds: float = 0.0
     state_bytes: int = 0
+    ahead_bytes: int = 0
 
 
 class Runtime(Protocol):
@@ -127,6 +128,15 @@ class Runtime(Protocol):
         ------
         ActionFailed
             When the cluster manager cannot do that.
+        """
+        ...
+
+    def prepare(self, plan: Plan) -> bool:
+        """Copy the state that a plan moves ahead while batches go on, and say whether that is done.
+
+        Call it after each batch until it is, and `apply` then; or sooner, and more is carried while
+        the stream stands still. Preparing another plan ends it, as one that moves nothing does. It
+        changes nothing that is in force, and it does not fail: what cannot be copied is `apply`'s.
         """
         ...
 

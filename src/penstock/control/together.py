@@ -98,6 +98,18 @@ class Together:
             self.vacate_nodes(names, undo=True)
             raise
 
+    def prepare(self, plan: Plan) -> bool:
+        """Have every runtime prepare its part of the plan; done when all are."""
+        parts = split_plan(plan, {name: r.topology for name, r in self._left().items()})
+        done = True
+        for name, part in parts.items():
+            try:
+                done = self.runtimes[name].prepare(part) and done
+            except Exception as error:  # noqa: BLE001 - kept, told, and the others go on
+                self._drop(name, error)
+        self._left()
+        return done
+
     def apply(self, plan: Plan) -> Applied:
         """Give every runtime its part of the plan, if it differs from what it runs.
 
@@ -107,7 +119,7 @@ class Together:
             When one could not change. It keeps its plan; those before it have their new one.
         """
         parts = split_plan(plan, {name: r.topology for name, r in self._left().items()})
-        seconds, state_bytes = 0.0, 0
+        seconds, state_bytes, ahead_bytes = 0.0, 0, 0
         for name, part in parts.items():
             runtime = self.runtimes[name]
             try:
@@ -121,9 +133,10 @@ class Together:
                 continue
             seconds += took.seconds
             state_bytes += took.state_bytes
+            ahead_bytes += took.ahead_bytes
         self._left()
         self._plan = plan
-        return Applied(seconds, state_bytes)
+        return Applied(seconds, state_bytes, ahead_bytes)
 
     def _each(self, action: Callable[[Runtime], None]) -> None:
         """Act on all that are left; one that fails drops out."""

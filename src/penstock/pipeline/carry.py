@@ -36,12 +36,15 @@ from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import Wave
 from penstock.state.codec import Code, TooFewFragments
 from penstock.state.fragments import FragmentStore, labelled, unlabelled
-from penstock.state.home import Home
+from penstock.state.home import COMING, STATE, Home
 from penstock.state.keyed import changes, key_hashes, removal
 from penstock.state.log import StateLog
 from penstock.state.runs import Span, StateLost
 from penstock.strategies.route import modulo
 from penstock.strategies.route.keys import HashArray
+
+#: Runs that were copied ahead, and their bytes.
+Copied = tuple[tuple[Span, int], ...]
 
 #: The body of a stage's tasks: partition, frames in, folder of the place; partitions, frames out.
 Body = Callable[[int, Iterable[bytes], Path], Iterator[tuple[int, bytes]]]
@@ -62,8 +65,18 @@ class Backend(Protocol):
         """Run a batch; raise if any task could not be run."""
         ...
 
-    def job(self, name: str, stages: Sequence[Stage]) -> Iterable[bytes]:
-        """Run stages one after the other, each task in its place."""
+    def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+        """Run stages one after the other, each task in its place.
+
+        Parameters
+        ----------
+        beside : bool
+            It is run while batches are, by another thread, and may be cancelled.
+        """
+        ...
+
+    def cancel_beside(self) -> None:
+        """Have the job that runs beside batches fail, if there is one."""
         ...
 
     def place(self, home: str) -> str:
@@ -91,6 +104,8 @@ class Parcel:
         Partition of the new home.
     pieces : tuple of (Span, int), optional
         Fragments to send; None: the runs themselves.
+    there : tuple of (Span, int)
+        Runs that the new home has.
     """
 
     vertex: str
@@ -98,6 +113,29 @@ class Parcel:
     version: int
     to: int
     pieces: tuple[tuple[Span, int], ...] | None = None
+    there: Copied = ()
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What is to be at the new home of one instance.
+
+    Parameters
+    ----------
+    vertex, instance
+    runs : tuple of Span
+        Runs that must come, in fragments.
+    version : int, optional
+        What there must be all of then; None: whatever comes is of use.
+    there : tuple of (Span, int)
+        Runs of it that were copied ahead.
+    """
+
+    vertex: str
+    instance: int
+    runs: tuple[Span, ...] = ()
+    version: int | None = None
+    there: Copied = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +150,7 @@ class Send:
         """Read the files of this place."""
         for _ in frames:
             pass
-        log, kept = StateLog(str(place / "state")), FragmentStore(str(place / "fragments"))
+        log, kept = StateLog(str(place / STATE)), FragmentStore(str(place / "fragments"))
         for parcel in self.parcels[partition]:
             key = (parcel.vertex, parcel.instance)
             if parcel.pieces is None:
@@ -120,8 +158,13 @@ class Send:
                     runs = log.chain(*key, parcel.version)
                 except StateLost:
                     continue
-                for run in runs:
-                    body = labelled(run, 0, log.read_bytes(*key, run))
+                for run in sorted(set(runs) - {run for run, _ in parcel.there}):
+                    try:
+                        content = log.read_bytes(*key, run)
+                    except FileNotFoundError:
+                        # Batches that go on beside a job have merged it.
+                        continue
+                    body = labelled(run, 0, content)
                     yield parcel.to, Frame(RUN, 1, parcel.to, 0, 0, body).pack()
             else:
                 for run, index in parcel.pieces:
@@ -135,25 +178,25 @@ class Send:
 class Receive:
     """Writes down the state of one instance at its new home, and says what is missing."""
 
-    wanted: tuple[tuple[str, int, tuple[Span, ...]], ...]
+    wanted: tuple[Arrival, ...]
+    folder: str = STATE
 
     def __call__(
         self, partition: int, frames: Iterable[bytes], place: Path
     ) -> Iterator[tuple[int, bytes]]:
         """Take what arrives, decode what came in fragments."""
         started = time.perf_counter()
-        vertex, instance, runs = self.wanted[partition]
-        log = StateLog(str(place / "state"))
+        wanted = self.wanted[partition]
+        vertex, instance = wanted.vertex, wanted.instance
+        log = StateLog(str(place / self.folder))
         pieces: dict[Span, list[memoryview]] = {}
-        done: set[Span] = set()
-        size = 0
+        done: dict[Span, int] = {}
         for data in frames:
             frame = Frame.unpack(data)
             run, _, content = unlabelled(frame.body)
             if frame.kind == RUN:
                 log.write_bytes(vertex, instance, run, content)
-                size += len(content)
-                done.add(run)
+                done[run] = len(content)
             else:
                 pieces.setdefault(run, []).append(content)
         missing: dict[str, str] = {}
@@ -164,20 +207,40 @@ class Receive:
                 missing[str(run)] = str(error)
                 continue
             log.write_bytes(vertex, instance, run, content)
-            size += len(content)
-            done.add(run)
-        for run in runs:
+            done[run] = len(content)
+        for run in wanted.runs:
             if run not in done:
                 missing.setdefault(str(run), "nothing of it came")
+        ahead = 0
+        if wanted.version is not None:
+            taken = _take_over(wanted, StateLog(str(place / COMING)), log)
+            try:
+                needed = log.chain(vertex, instance, wanted.version)
+            except StateLost as error:
+                missing[f"0-{wanted.version}"] = str(error)
+            else:
+                ahead = sum(taken.get(run, 0) for run in needed)
         answer = {
             "vertex": vertex,
             "instance": instance,
-            "bytes": size,
-            "runs": sorted([run.first, run.last] for run in done),
+            "bytes": sum(done.values()),
+            "ahead": ahead,
+            "runs": sorted([run.first, run.last, size] for run, size in done.items()),
             "missing": missing,
             "seconds": time.perf_counter() - started,
         }
         yield 0, Frame(STATS, DRIVER, 0, 0, instance, encode_json(answer)).pack()
+
+
+def _take_over(wanted: Arrival, coming: StateLog, log: StateLog) -> dict[Span, int]:
+    """Put runs that were copied ahead where the state is, and drop the rest of them."""
+    key, taken = (wanted.vertex, wanted.instance), {}
+    for run, size in wanted.there:
+        if coming.size(*key, run) == size:
+            log.take(*key, run, coming)
+            taken[run] = size
+    coming.forget_instance(*key)
+    return taken
 
 
 @dataclass(frozen=True)

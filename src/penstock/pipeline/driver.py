@@ -158,6 +158,7 @@ class Driver:
             keepers=kept.keepers,
             spreads=kept.spreads,
             whole=kept.whole,
+            coming=self._mover.ahead.coming,
             watermarks=dict(self.watermarks),
             passed=dict(self.passed),
             on_error=self.on_error,
@@ -215,6 +216,21 @@ class Driver:
 
     # ---- plans
 
+    def prepare(self, plan: Plan) -> bool:
+        """Copy the state that a plan moves ahead, beside the batches, and say whether that is done.
+
+        Call it between batches until it is, and `adopt` the plan then, or whenever it has taken too
+        long. Another plan takes its place, and one that moves nothing ends it.
+        """
+        if not (self.ledger.keeping.by_peers and plan.pinned):
+            self._mover.ahead.end()
+            return True
+        return self._mover.prepare(plan)
+
+    def close(self) -> None:
+        """End what is done beside the batches."""
+        self._mover.ahead.end()
+
     def adopt(self, plan: Plan) -> Carried:
         """Use another plan from the next batch on, after carrying the state that it moves.
 
@@ -224,6 +240,7 @@ class Driver:
             When state cannot be carried or put together. The plan before it stays in charge.
         """
         started = time.perf_counter()
+        brought = self._mover.ahead.end()
         names = {vertex.name for vertex in self.layout.vertices}
         if set(plan.parallelism) != names:
             raise InvalidValue("plan", "a run", f"for {sorted(names)}", sorted(plan.parallelism))
@@ -232,7 +249,7 @@ class Driver:
         plan = replace(plan, routing=routing)
         took = Carried()
         if self.ledger.keeping.by_peers and plan.pinned:
-            took = self._mover.carry(plan)
+            took = self._mover.carry(plan, brought)
         changed = {
             name: table
             for name, table in tables.items()

@@ -9,7 +9,7 @@ from penstock.pipeline.frames import FRAGMENT, Frame
 from penstock.pipeline.wave import Wave
 from penstock.state.codec import Code
 from penstock.state.fragments import FragmentStore, labelled, sweep, unlabelled
-from penstock.state.home import Saved
+from penstock.state.home import COMING, STATE, Saved
 
 
 def fragments(wave: Wave, vertex: str, instance: int, saved: Saved) -> Iterator[Frame]:
@@ -46,8 +46,12 @@ def keep(
         return
     here = wave.keepers[partition]
     sweep(place / "fragments", {name: range(len(v)) for name, v in wave.bases.items()})
+    coming: dict[str, set[int]] = {}
+    for name, index in wave.coming:
+        coming.setdefault(name, set()).add(index)
+    sweep(place / COMING, coming)
     sweep(
-        place / "state",
+        place / STATE,
         {
             name: [i for i, home in enumerate(wave.homes[name]) if home == here]
             for name in wave.bases

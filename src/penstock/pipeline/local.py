@@ -52,7 +52,7 @@ class LocalBackend:
         stages = [Stage(wave.places[layer], body(layer)) for layer in range(wave.depth)]
         return self.job("batch", stages)
 
-    def job(self, name: str, stages: Sequence[Stage]) -> Iterable[bytes]:
+    def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
         """Run stage by stage."""
         arrived: dict[int, list[bytes]] = {}
         for stage in stages:
@@ -66,6 +66,9 @@ class LocalBackend:
         frames = [data for sent in arrived.values() for data in sent]
         assert all(Frame.unpack(data).layer == DRIVER for data in frames)
         return frames
+
+    def cancel_beside(self) -> None:
+        """Do nothing: a job is over soon."""
 
     def place(self, home: str) -> str:
         """Return the home: nothing else is ever there."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.model import Plan, RoutingTable
+from penstock.pipeline.ahead import Ahead, Brought, Moved
 from penstock.pipeline.carry import (
+    Arrival,
     Backend,
+    Copied,
     Deal,
     Keep,
     Parcel,
@@ -25,9 +28,6 @@ from penstock.pipeline.results import Carried, raise_error
 from penstock.pipeline.wave import Wave
 from penstock.state.recovery import Pull, Unrecoverable, plan_recovery
 from penstock.state.runs import Span, StateLost
-
-#: An instance whose state moves: vertex, number, what is known of it, the new place.
-Moved = tuple[str, int, Instance, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +48,40 @@ class Mover:
     ledger: Ledger
     backend: Backend
 
-    def carry(self, plan: Plan) -> Carried:
-        """Bring the state of instances whose home changes to the new one."""
+    def __post_init__(self) -> None:
+        self.ahead = Ahead(self.ledger, self.backend)
+
+    def prepare(self, plan: Plan) -> bool:
+        """Copy state ahead of a plan; see `Ahead.bring`."""
         alive = self.backend.alive()
+        wanted = self._wanted(plan, alive)
+        return self.ahead.bring([w for w in wanted if w[2].place in alive and w[3] in alive])
+
+    def carry(self, plan: Plan, brought: Brought) -> Carried:
+        """Bring the state of instances whose home changes to the new one.
+
+        Parameters
+        ----------
+        plan : Plan
+        brought : Brought
+            What is there already.
+        """
+        alive = self.backend.alive()
+        wanted = self._wanted(plan, alive)
+        if not wanted:
+            return Carried()
+        took = self._copy([w for w in wanted if w[2].place in alive], brought)
+        rebuilt = [w for w in wanted if w[2].place not in alive]
+        before = [instance.version for _, _, instance, _ in rebuilt]
+        size = took.state_bytes + self._rebuild(rebuilt, alive)
+        after = [instance.version for _, _, instance, _ in rebuilt]
+        for _, _, instance, target in wanted:
+            instance.place = target
+        behind = sum(new < old for old, new in zip(before, after, strict=True))
+        return replace(took, state_bytes=size, rebuilt=len(rebuilt), behind=behind)
+
+    def _wanted(self, plan: Plan, alive: frozenset[str]) -> list[Moved]:
+        """Find the instances whose state is not where a plan has them."""
         wanted: list[Moved] = []
         for name, held in self.ledger.held.items():
             spots = plan.placement[name]
@@ -63,19 +94,27 @@ class Mover:
                 target = self.backend.place(str(spots[min(index, len(spots) - 1)]))
                 if target != instance.place:
                     wanted.append((name, index, instance, target))
-        if not wanted:
-            return Carried()
-        copies = [w for w in wanted if w[2].place in alive]
-        rebuilt = [w for w in wanted if w[2].place not in alive]
-        # What is not there, or cannot be put together, the task finds in the checkpoint.
-        size = self._send(copies, {}, {} if self.ledger.keeping.in_checkpoint else None)
-        before = [instance.version for _, _, instance, _ in rebuilt]
-        size += self._rebuild(rebuilt, alive)
-        after = [instance.version for _, _, instance, _ in rebuilt]
-        for _, _, instance, target in wanted:
-            instance.place = target
-        behind = sum(new < old for old, new in zip(before, after, strict=True))
-        return Carried(state_bytes=size, moved=len(copies), rebuilt=len(rebuilt), behind=behind)
+        return wanted
+
+    def _copy(self, wanted: list[Moved], brought: Brought) -> Carried:
+        """Copy state from places that are there; all of an instance if the copies ahead are gone.
+
+        What cannot be copied, the task finds in the checkpoint, or else nothing moves.
+        """
+        missing: dict[tuple[str, int], str] = {}
+        runs = {(w[0], w[1]): brought.runs.get((w[0], w[1], w[3]), ()) for w in wanted}
+        size, ahead = self._send(wanted, {}, missing, runs)
+        again = [w for w in wanted if (w[0], w[1]) in missing and runs[w[0], w[1]]]
+        for name, index, _, _ in again:
+            del missing[name, index]
+        size += self._send(again, {}, missing)[0]
+        if missing and not self.ledger.keeping.in_checkpoint:
+            told = "; ".join(f"{name}[{index}]: {why}" for (name, index), why in missing.items())
+            raise StateLost(f"state could not be copied: {told}")
+        why = [brought.failure] if brought.failure else []
+        if again:
+            why.append(f"the copies of {', '.join(f'{n}[{i}]' for n, i, _, _ in again)} are gone")
+        return Carried(0.0, size, len(wanted), ahead_bytes=ahead, not_ahead="; ".join(why))
 
     def _rebuild(self, wanted: list[Moved], alive: frozenset[str]) -> int:
         """Put state together from fragments, first from as few as needed, then from all."""
@@ -96,7 +135,7 @@ class Mover:
                     pieces[name, index] = plan.pulls + (plan.spares if everything else ())
             tried = [w for w in left if pieces.get((w[0], w[1]))]
             missing: dict[tuple[str, int], str] = {}
-            size += self._send(tried, pieces, missing)
+            size += self._send(tried, pieces, missing)[0]
             why.update(missing)
             for name, index, instance, _ in tried:
                 # Some of its fragments are not what they should be: it is to be coded anew.
@@ -119,11 +158,19 @@ class Mover:
         self,
         wanted: list[Moved],
         pieces: Mapping[tuple[str, int], tuple[Pull, ...]],
-        missing: dict[tuple[str, int], str] | None = None,
-    ) -> int:
-        """Run the job that carries; return the bytes, and note what is missing."""
+        missing: dict[tuple[str, int], str],
+        there: Mapping[tuple[str, int], Copied] | None = None,
+    ) -> tuple[int, int]:
+        """Run the job that carries, and note what is missing.
+
+        Returns
+        -------
+        tuple of int
+            Bytes that came, and bytes that were there and taken over.
+        """
         if not wanted:
-            return 0
+            return 0, 0
+        there = there or {}
         parcels: dict[str, list[Parcel]] = {}
         for to, (name, index, instance, _) in enumerate(wanted):
             if (name, index) in pieces:
@@ -132,33 +179,26 @@ class Mover:
                     parcel = Parcel(name, index, instance.backed, to, ((run, pull.index),))
                     parcels.setdefault(pull.keeper, []).append(parcel)
             else:
-                parcel = Parcel(name, index, instance.version, to)
+                runs = there.get((name, index), ())
+                parcel = Parcel(name, index, instance.version, to, there=runs)
                 parcels.setdefault(instance.place, []).append(parcel)
-        runs = [
-            (
-                name,
-                index,
-                tuple({Span(p.block.first, p.block.last) for p in pieces.get((name, index), ())}),
-            )
-            for name, index, _, _ in wanted
+        arrivals = [
+            Arrival(name, index, tuple({Span(p.block.first, p.block.last) for p in pulls}))
+            if (pulls := pieces.get((name, index)))
+            else Arrival(name, index, version=instance.version, there=there.get((name, index), ()))
+            for name, index, instance, _ in wanted
         ]
         stages = (
             Stage(tuple(parcels), Send(tuple(tuple(p) for p in parcels.values()))),
-            Stage(tuple(target for *_, target in wanted), Receive(tuple(runs))),
+            Stage(tuple(target for *_, target in wanted), Receive(tuple(arrivals))),
         )
         answers = self._answers("carry state", stages if parcels else stages[1:])
-        size = 0
         for answer in answers:
-            size += int(answer["bytes"])
-            key = (answer["vertex"], answer["instance"])
             gone = dict(answer["missing"])
-            if not gone and not answer["runs"]:
-                gone = {"all": "nothing of it came"}
-            if gone and missing is None:
-                raise StateLost(f"{key[0]}[{key[1]}] could not be copied: {gone}")
-            if gone and missing is not None:
-                missing[key] = "; ".join(f"versions {run}: {why}" for run, why in gone.items())
-        return size
+            if gone:
+                why = "; ".join(f"versions {run}: {why}" for run, why in gone.items())
+                missing[answer["vertex"], answer["instance"]] = why
+        return sum(int(a["bytes"]) for a in answers), sum(int(a["ahead"]) for a in answers)
 
     def parties(self, plan: Plan, tables: Mapping[str, RoutingTable]) -> Dealt:
         """Say who gives and who takes when router partitions are dealt by new tables."""

@@ -47,6 +47,8 @@ class Wave:
         Code and keepers of each instance's fragments.
     whole : frozenset of (str, int)
         Instances that save all their state, whatever they changed.
+    coming : frozenset of (str, int)
+        Instances whose state is being copied ahead of a move.
     watermarks, passed : mapping of str to int or None
         Event time, in microseconds, that each windowed step has passed, now and a batch ago.
     tidy : bool
@@ -70,6 +72,7 @@ class Wave:
     keepers: tuple[str, ...] = ()
     spreads: Mapping[str, tuple[Spread, ...]] = field(default_factory=dict)
     whole: frozenset[tuple[str, int]] = frozenset()
+    coming: frozenset[tuple[str, int]] = frozenset()
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
     passed: Mapping[str, int | None] = field(default_factory=dict)
     tidy: bool = True

@@ -52,9 +52,13 @@ class Losing:
         """Run a batch."""
         return self.inner.run(layout, wave)
 
-    def job(self, name: str, stages: Sequence[Stage]) -> Iterable[bytes]:
+    def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
         """Run stages."""
-        return self.inner.job(name, stages)
+        return self.inner.job(name, stages, beside=beside)
+
+    def cancel_beside(self) -> None:
+        """Cancel the job beside batches."""
+        self.inner.cancel_beside()
 
     def place(self, home: str) -> str:
         """Return the place at a home."""

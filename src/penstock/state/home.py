@@ -22,6 +22,9 @@ from penstock.state.runs import Span, StateLost, to_merge
 #: How state is kept safe: in fragments by peers, in a shared folder, or both.
 MODES = ("peers", "checkpoint", "both")
 
+#: Folders of a node: of the state that is in charge, and of what is copied there ahead of a move.
+STATE, COMING = "state", "coming"
+
 #: Versions after which an instance that was not heard of is forgotten.
 STALE = 100
 
@@ -111,7 +114,7 @@ class Home:
         self.keeping = keeping
         # What is remembered goes with the files beside it.
         self.token = f"{token} {place}"
-        near = StateLog(str(place / "state"))
+        near = StateLog(str(place / STATE))
         far = is_address(keeping.shared)
         self.local = near if keeping.by_peers or far else None
         self.shared: StateLog | RemoteLog | None = None

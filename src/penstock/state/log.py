@@ -130,6 +130,20 @@ class StateLog:
         hashes.beside(path).unlink(missing_ok=True)
         put(path, lambda out: out.write(content))
 
+    def take(self, vertex: str, instance: int, run: Span, other: StateLog) -> None:
+        """Take over a run from another log on the same disk, which has it no more then."""
+        path = self.path(vertex, instance, run)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        hashes.beside(path).unlink(missing_ok=True)
+        other.path(vertex, instance, run).replace(path)
+
+    def size(self, vertex: str, instance: int, run: Span) -> int | None:
+        """Bytes of a run; None when it is not here."""
+        try:
+            return self.path(vertex, instance, run).stat().st_size
+        except FileNotFoundError:
+            return None
+
     def read_bytes(self, vertex: str, instance: int, run: Span) -> memoryview:
         """Read the bytes of a run."""
         return memoryview(self.path(vertex, instance, run).read_bytes())

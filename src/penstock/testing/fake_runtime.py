@@ -59,6 +59,8 @@ class FakeRuntime:
         its next calls fail with; may be changed between batches.
     window : int
         Batches that a measurement looks back on.
+    ahead_batches : int
+        Batches that copying state ahead of a plan takes.
     """
 
     topology: Topology
@@ -74,11 +76,14 @@ class FakeRuntime:
     taken: dict[str, float] = field(default_factory=dict)
     fails: dict[str, str] = field(default_factory=dict)
     window: int = 20
+    ahead_batches: int = 0
     #: Every call that could change something: batch, method, argument.
     calls: list[tuple[int, str, object]] = field(default_factory=list, init=False)
     #: Live nodes after each batch.
     nodes_over_time: list[int] = field(default_factory=list, init=False)
     observed: int = field(default=0, init=False)
+    #: Plans that were prepared, each with the batch when that began.
+    prepared: list[tuple[int, Plan]] = field(default_factory=list, init=False)
     #: Nodes on which nothing is kept.
     vacated: set[str] = field(default_factory=set, init=False)
 
@@ -163,6 +168,15 @@ class FakeRuntime:
         self.vacate_nodes(names)
         for name in names:
             self.lose(name)
+
+    def prepare(self, plan: Plan) -> bool:
+        """Be done some batches after a plan that moves something was first prepared."""
+        if diff(self.plan, plan).empty:
+            self.prepared.append((self._batch, plan))
+            return True
+        if not self.prepared or not diff(self.prepared[-1][1], plan).empty:
+            self.prepared.append((self._batch, plan))
+        return self._batch - self.prepared[-1][0] >= self.ahead_batches
 
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on."""

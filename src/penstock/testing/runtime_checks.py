@@ -131,6 +131,25 @@ def check_instance_moves(maker: Maker) -> None:
         require(diff(driven.runtime.plan, plan).empty, "the plan must stay")
 
 
+def check_preparing_is_passive(maker: Maker) -> None:
+    """Check that a plan may be prepared, which changes nothing, and applied or dropped then."""
+    with maker() as driven:
+        driven.advance(2)
+        runtime, before, plan = driven.runtime, driven.runtime.plan, _moved(driven)
+        for _ in range(WARM):
+            if runtime.prepare(plan):
+                break
+            driven.advance(1)
+        require(diff(runtime.plan, before).empty, "preparing a plan must not put it in force")
+        require(runtime.prepare(before), "a plan that moves nothing must be ready at once")
+        runtime.prepare(plan)
+        driven.advance(1)
+        require(diff(runtime.plan, before).empty, "preparing a plan must not put it in force")
+        runtime.apply(plan)
+        driven.advance(2)
+        require(diff(runtime.plan, plan).empty, "a plan that was prepared must be applied")
+
+
 def check_impossible_plan_is_refused(maker: Maker) -> None:
     """Check that a plan on a node that is not there fails, and the old one stays in charge."""
     with maker() as driven:
@@ -198,6 +217,7 @@ RUNTIME_CHECKS: Mapping[str, Check] = {
     "measurements fit the plan": check_measurements_fit_the_plan,
     "same plan again": check_same_plan_again,
     "an instance moves": check_instance_moves,
+    "preparing is passive": check_preparing_is_passive,
     "an impossible plan is refused": check_impossible_plan_is_refused,
     "nodes come and go": check_nodes_come_and_go,
 }

@@ -76,6 +76,7 @@ class SparkBackend:
     pinned: list[list[str]] = field(default_factory=list)
     group: str = ""
     moving: str = ""
+    beside: str = ""
     _layout: tuple[Layout, Any] | None = None
     _base: dict[int, Any] = field(default_factory=dict)
 
@@ -98,7 +99,7 @@ class SparkBackend:
         bodies = [body(layer) for layer in range(1, wave.depth)]
         return self._run(text, self.group, self.pinned, first, bodies)
 
-    def job(self, name: str, stages: Sequence[Stage]) -> list[bytes]:
+    def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> list[bytes]:
         """Run stages of any kind as one job."""
         folder = Path(self.folder)
 
@@ -117,8 +118,22 @@ class SparkBackend:
             return self._start(self.spark.sparkContext, locations, body(stages[0]))
 
         pinned = [list(stage.places) for stage in stages]
-        self.moving = f"penstock-{name}-{uuid.uuid4().hex}"
-        return self._run(name, self.moving, pinned, first, [body(stage) for stage in stages[1:]])
+        group = f"penstock-{name}-{uuid.uuid4().hex}"
+        if beside:
+            self.beside = group
+        else:
+            self.moving = group
+        return self._run(name, group, pinned, first, [body(stage) for stage in stages[1:]])
+
+    def cancel_beside(self) -> None:
+        """Cancel the job that runs beside batches."""
+        sc = self.spark.sparkContext
+        try:
+            if self.beside:
+                sc.cancelJobGroup(self.beside)
+        except Exception:
+            if not jvm_of(sc).stopped:
+                raise
 
     def place(self, home: str) -> str:
         """Return the executor at a home; ids are never used again."""

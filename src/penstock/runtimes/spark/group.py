@@ -87,6 +87,13 @@ class Member:
         """Give up nodes."""
         self._run.errands.ask(lambda: self._runtime.release_nodes(names))
 
+    def prepare(self, plan: Plan) -> bool:
+        """Copy state ahead of a plan; where no batch comes to its end, `apply` is to tell."""
+        try:
+            return self._run.errands.ask(lambda: self._runtime.prepare(plan))
+        except ActionFailed:
+            return True
+
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on."""
         return self._run.errands.ask(lambda: self._runtime.apply(plan))

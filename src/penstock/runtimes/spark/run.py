@@ -227,6 +227,8 @@ class Run:
             raise
         self.window.changed()
         self.store.put_plan(PlanRecord(self.id, self.driver.next_batch, self.plan))
+        if took.not_ahead:
+            self._put_event("move", f"state was not all copied ahead: {took.not_ahead}")
         return took
 
     def scale(self, operator: str, instances: int) -> None:
@@ -304,8 +306,7 @@ class Run:
             self.failure = self._cause or error
         finally:
             self.errands.close("the run is over" if self.failure is None else "the run failed")
-            self._close()
-            self._over.set()
+            self._finish()
 
     def _loop(self) -> None:
         pending = self.driver.pending()
@@ -511,6 +512,13 @@ class Run:
             )
         )
 
+    def _finish(self) -> None:
+        try:
+            self.driver.close()
+        finally:
+            self._close()
+            self._over.set()
+
     def _close(self) -> None:
         status = Status.FINISHED if not self._halt.is_set() else Status.STOPPED
         if self.failure is not None:
@@ -533,8 +541,7 @@ class Run:
             self.stop()
         elif not self._over.is_set():
             self.errands.close("the run never began")
-            self._close()
-            self._over.set()
+            self._finish()
         self.clean()
 
     def clean(self) -> None:

@@ -104,10 +104,14 @@ class SparkRuntime:
         # Spark now wants none at all if it was never told a number: one that dies must be replaced.
         self._ask_for(len(run.crew.executors()))
 
+    def prepare(self, plan: Plan) -> bool:
+        """Copy state ahead of a plan, beside the batches."""
+        return self._run.driver.prepare(plan)
+
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on."""
         try:
             took = self._run.change(plan)
         except (ExecutorLost, StateLost) as error:
             raise ActionFailed(str(error)) from error
-        return Applied(took.seconds, took.state_bytes)
+        return Applied(took.seconds, took.state_bytes, took.ahead_bytes)
