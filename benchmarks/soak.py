@@ -148,7 +148,7 @@ def _alive(pid: int) -> float:
     """Have a JVM collect, and return what its heap then holds, in MB."""
     for command in ("GC.run", "GC.heap_info"):
         told = subprocess.run(
-            ["jcmd", str(pid), command], capture_output=True, text=True, timeout=60, check=True
+            ["jcmd", str(pid), command], capture_output=True, text=True, timeout=300, check=True
         ).stdout
     used = re.search(r"heap\s+total \d+K, used (\d+)K", told)
     if used is None:
