@@ -99,11 +99,12 @@ def measure(
     for size in sizes:
         growing = []
         while reached < size:
-            step = min(50_000, size - reached)
+            step = min(touched, size - reached)
             growing.append(instance.batch(rows(np.arange(reached, reached + step), 0), get=False))
             reached += step
         times = [
-            instance.batch(rows(rng.choice(size, touched, replace=False), i), get=True)
+            # A few less where one is drawn twice: to avoid that would take memory of its own.
+            instance.batch(rows(np.unique(rng.integers(0, size, touched)), i), get=True)
             for i in range(batches)
         ]
         pauses = [(seconds, cpu) for seconds, cpu, whole in growing + times if whole]
