@@ -295,8 +295,9 @@ ROUTERS: dict[str, tuple[dict[str, Any], bool]] = {
 def zipf(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
     """Sustained rate and imbalance of five ways to deal keys."""
     rows: list[Row] = []
-    NOTE.print("zipf: a run that does not count, while Java warms up")
-    _dealt(spark, asked, 0.0, "partial_key")
+    NOTE.print("zipf: runs that do not count, while Java warms up")
+    for name in ("partial_key", "penstock", "hash"):
+        _dealt(spark, asked, 0.0, name)
     for coefficient in [float(value) for value in asked.zipf.split(",")]:
         for name in asked.routers.split(","):
             NOTE.print(f"zipf {coefficient:g}: {name}")
