@@ -169,6 +169,8 @@ def ahead_killed(spark: Any) -> dict[str, Any]:
 
 
 def _ahead(spark: Any, *, kill: bool = False) -> dict[str, Any]:
+    # The check before it may have given some up.
+    _ask_for(spark, NODES)
     app = CommCount(items=20_000)
     # Much state, of which a batch changes little: otherwise each would write all of it anew.
     ends = (20 * ROWS, *range(20 * ROWS + 300, 21 * ROWS + 1, 300))
@@ -189,7 +191,6 @@ def _ahead(spark: Any, *, kill: bool = False) -> dict[str, Any]:
     applied = target = None
     least, copying.SMALL_BYTES = copying.SMALL_BYTES, 1
     try:
-        run.backend.warm_up()
         for start, end in pairwise((0, *ends)):
             run.batch({"behaviors": ((start, end),)})
             if applied is not None:
@@ -371,8 +372,11 @@ def _ask_for(spark: Any, executors: int) -> None:
 
 
 def _await_executors(spark: Any, count: int) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while len(jvm_of(spark.sparkContext).executors()) != count:
+    jvm, deadline = jvm_of(spark.sparkContext), time.monotonic() + WAIT_S
+    while True:
+        there = {executor.id for executor in jvm.executors()}
+        if len(there) == count and not jvm.gone(there):
+            return
         if time.monotonic() > deadline:
             raise TimeoutError(f"there are not {count} executors after {WAIT_S:g} s")
         time.sleep(0.1)
