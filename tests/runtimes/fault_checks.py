@@ -20,11 +20,12 @@ from penstock.testing.chaos import Schedule, schedules
 
 NODES = 4
 
-#: Runs by name: application, check fragments, faults.
-RUNS: dict[str, tuple[str, int, tuple[str, ...]]] = {
+#: Runs by name: application, check fragments, batches that the driver holds, faults.
+RUNS: dict[str, tuple[str, int, int, tuple[str, ...]]] = {
     "kills_and_scaling": (
         "wordcount",
         1,
+        2,
         (
             "kill-executor@batch=2",
             "kill-worker@batch=4",
@@ -35,6 +36,7 @@ RUNS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "two_at_once_and_fragments": (
         "topn",
         2,
+        1,
         (
             "kill-executor@batch=2:count=2",
             "corrupt-fragment@batch=5",
@@ -45,6 +47,7 @@ RUNS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "kill_during_a_move": (
         "commcount",
         1,
+        8,
         ("move@batch=3", "kill-executor@batch=3:during=move"),
     ),
 }
@@ -74,9 +77,9 @@ def main() -> None:
     results: dict[str, Any] = {}
     started = time.monotonic()
     with engine.cluster(engine.embedded(NODES, 1, 900)) as spark:
-        for name, (app, check, faults) in RUNS.items():
+        for name, (app, check, every, faults) in RUNS.items():
             parsed = tuple(Fault.parse(text) for text in faults)
-            outcome = trial(spark, Schedule(name, app, parsed, check=check))
+            outcome = trial(spark, Schedule(name, app, parsed, check=check, every=every))
             results[name] = {**outcome.to_dict(), "faults": list(map(str, parsed))}
         idle = Schedule("idle", "wordcount", (Fault.parse(IDLE),))
         results["keeper"] = trial(spark, idle, strategy=Few()).to_dict()

@@ -132,10 +132,10 @@ def run(
         typer.Option(
             "--backup-every",
             metavar="N",
-            help="Batches from one backup by peers to the next; above 1, what changed since is "
-            "lost with a node.",
+            help="Batches that the driver holds changes of state for before peers get them; with "
+            "1, every batch waits until they have them.",
         ),
-    ] = 1,
+    ] = 8,
     fault: Annotated[
         list[str] | None,
         typer.Option(

@@ -52,10 +52,20 @@ Body = Callable[[int, Iterable[bytes], Path], Iterator[tuple[int, bytes]]]
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Tasks that run together: one partition in each of the places, "" being anywhere."""
+    """Tasks that run together.
+
+    Parameters
+    ----------
+    places : tuple of str
+        One for each partition, "" being anywhere.
+    body : callable
+    given : tuple of tuple of bytes
+        Frames that the driver sends to each partition; of a job's first stage only.
+    """
 
     places: tuple[str, ...]
     body: Body
+    given: tuple[tuple[bytes, ...], ...] = ()
 
 
 class Backend(Protocol):
@@ -140,7 +150,7 @@ class Arrival:
 
 @dataclass(frozen=True, eq=False)
 class Send:
-    """Sends parcels; what is not there is not sent."""
+    """Sends parcels, and what the driver gave it; what is not there is not sent."""
 
     parcels: tuple[tuple[Parcel, ...], ...]
 
@@ -148,8 +158,8 @@ class Send:
         self, partition: int, frames: Iterable[bytes], place: Path
     ) -> Iterator[tuple[int, bytes]]:
         """Read the files of this place."""
-        for _ in frames:
-            pass
+        for data in frames:
+            yield Frame.unpack(data).partition, bytes(data)
         log, kept = StateLog(str(place / STATE)), FragmentStore(str(place / "fragments"))
         for parcel in self.parcels[partition]:
             key = (parcel.vertex, parcel.instance)
@@ -342,7 +352,7 @@ class Settle:
         if changed.num_rows or party.whole:
             state = state.put(changed)
             key = (party.vertex, party.instance)
-            # What peers have must be what this starts from; otherwise they are sent everything.
+            # What is kept elsewhere must be what this starts from, or else be everything.
             backed = wave.backed[party.vertex][party.instance]
             whole = party.whole or (bool(wave.keepers) and backed != party.base)
             saved = home.save(*key, party.base, wave.version, changed, state, whole=whole)
@@ -354,7 +364,7 @@ class Settle:
             answer["bytes"] = sum(part.nbytes for part in came)
             if wave.keepers:
                 answer["saved"]["backed"] = [saved.run.first, saved.run.last]
-                for frame in fragments(wave, *key, saved):
+                for frame in fragments(wave, *key, saved.run, saved.content):
                     yield frame.partition, frame.pack()
         yield 0, Frame(STATS, DRIVER, 0, 0, party.instance, encode_json(answer)).pack()
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.model import InvalidValue
 from penstock.pipeline.faults import Fault
+from penstock.state.home import Keeping
 
 #: Batches of a run, and those before which nothing happens: first there must be state.
 BATCHES, QUIET = 10, 2
@@ -31,6 +32,8 @@ class Schedule:
         How state is kept.
     check : int
         Fragments of a run that may be missing.
+    every : int
+        Batches that the driver holds the changes of.
     """
 
     name: str
@@ -38,38 +41,41 @@ class Schedule:
     faults: tuple[Fault, ...] = ()
     state: str = "peers"
     check: int = 1
+    every: int = Keeping.every
 
     def __str__(self) -> str:
         faults = " ".join(map(str, self.faults)) or "no faults"
-        return f"{self.name}: {self.app}, state {self.state}, check {self.check}, {faults}"
+        kept = f"state {self.state}, check {self.check}, every {self.every}"
+        return f"{self.name}: {self.app}, {kept}, {faults}"
 
 
-#: The faults that every application must end equal under, as one run each; the driver's death takes
-#: a process of its own and is not here.
-MATRIX: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    "undisturbed": (1, ()),
-    "kill-executor": (1, ("kill-executor@batch=3",)),
-    "kill-two": (2, ("kill-executor@batch=3:count=2",)),
-    "kill-in-move": (1, ("kill-executor@batch=3:during=move", "move@batch=3")),
-    "kill-worker": (1, ("kill-worker@batch=3",)),
+#: The faults that every application must end equal under, as one run each, after fragments that may
+#: be missing and batches that the driver holds; its own death takes a process and is not here.
+MATRIX: Mapping[str, tuple[int, int, tuple[str, ...]]] = {
+    "undisturbed": (1, Keeping.every, ()),
+    "kill-executor": (1, Keeping.every, ("kill-executor@batch=3",)),
+    "kill-two": (2, 1, ("kill-executor@batch=3:count=2",)),
+    "kill-in-move": (1, Keeping.every, ("kill-executor@batch=3:during=move", "move@batch=3")),
+    "kill-worker": (1, Keeping.every, ("kill-worker@batch=3",)),
     "fragments": (
         2,
+        1,
         (
             "corrupt-fragment@batch=4",
             "delete-fragment@batch=4:index=1",
             "kill-executor@batch=4",
         ),
     ),
-    "scale": (1, ("scale@batch=3:to=7", "scale@batch=6:to=3")),
+    "scale": (1, Keeping.every, ("scale@batch=3:to=7", "scale@batch=6:to=3")),
 }
 
 
 def matrix(apps: Sequence[str]) -> list[Schedule]:
     """Every fault of `MATRIX` for every application."""
     return [
-        Schedule(name, app, tuple(Fault.parse(text) for text in faults), check=check)
+        Schedule(name, app, tuple(map(Fault.parse, faults)), check=check, every=every)
         for app in apps
-        for name, (check, faults) in MATRIX.items()
+        for name, (check, every, faults) in MATRIX.items()
     ]
 
 
@@ -108,7 +114,8 @@ def _schedule(seed: int, number: int, app: str, nodes: int) -> Schedule:
             continue
         faults += _strike(rng, batch, check, spoilt, min(2, nodes - 2))
     state = "both" if rng.random() < 0.25 else "peers"
-    return Schedule(f"seed {seed}/{number}", app, tuple(faults), state, check)
+    every = int(rng.choice([1, 2, Keeping.every]))
+    return Schedule(f"seed {seed}/{number}", app, tuple(faults), state, check, every)
 
 
 def _strike(

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.model import InvalidValue, Plan, RoutingTable
 from penstock.pipeline.carry import Backend
-from penstock.pipeline.frames import SINK, STATS, Frame, decode, decode_json
+from penstock.pipeline.frames import RUN, SINK, STATS, Frame, decode, decode_json
 from penstock.pipeline.held import Held, Instance, held_by, table_for
 from penstock.pipeline.journal import Journal
 from penstock.pipeline.layout import Layout
@@ -29,6 +29,7 @@ from penstock.pipeline.results import (
 )
 from penstock.pipeline.wave import ON_ERROR, Wave
 from penstock.pipeline.windowed import advanced_watermarks
+from penstock.state.fragments import unlabelled
 from penstock.state.home import Keeping
 from penstock.state.runs import StateLost
 from penstock.state.spread import Tolerance
@@ -138,7 +139,8 @@ class Driver:
 
     def wave(self, ranges: Ranges, number: int, *, backup: bool = False) -> Wave:
         """Describe the next batch to its tasks; `backup`: peers get what changed in any case."""
-        kept = self.ledger.kept(self.plan, number, backup=backup)
+        direct = backup or self._mover.handover.overdue
+        kept = self.ledger.kept(self.plan, backup=direct)
         held = self.ledger.held
         return Wave(
             batch_id=self.next_batch,
@@ -156,6 +158,7 @@ class Driver:
             },
             backed={n: tuple(i.backed for i in h.instances) for n, h in held.items()},
             keepers=kept.keepers,
+            hold=kept.hold,
             spreads=kept.spreads,
             whole=kept.whole,
             coming=self._mover.ahead.coming,
@@ -189,9 +192,7 @@ class Driver:
         written = self._sinks(wave.batch_id, frames, stats)
         positions = self.position()
         positions.update({name: cuts[-1][1] for name, cuts in ranges.items() if cuts})
-        for one in stats:
-            if one.saved is not None:
-                self.ledger.note_saved(wave, one.vertex, one.instance, one.saved)
+        self._note_saved(wave, frames, stats)
         following = advanced_watermarks(
             self.layout.pipeline.steps, self.watermarks, [one.event_times for one in stats]
         )
@@ -206,7 +207,27 @@ class Driver:
         self.journal.commit(number, {**done, **(extra or {})})
         self.passed, self.watermarks = self.watermarks, following
         self.batch = wave.batch_id
+        self._hand_over()
         return BatchResult(wave.batch_id, wave, ranges, stats, written)
+
+    def _note_saved(
+        self, wave: Wave, frames: Iterable[Frame], stats: Iterable[InstanceStats]
+    ) -> None:
+        """Take note of what instances saved, and hold what they sent of it."""
+        names = list(wave.bases)
+        sent = {(names[f.wire], f.sender): unlabelled(f.body)[2] for f in frames if f.kind == RUN}
+        saved = {(one.vertex, one.instance): one.saved for one in stats if one.saved is not None}
+        for key, values in saved.items():
+            block = self.ledger.note_saved(wave, *key, values)
+            if block is not None and block.held:
+                self._mover.handover.hold(block, bytes(sent[key]))
+        self._mover.handover.note(saved.values())
+
+    def _hand_over(self) -> None:
+        """Give what the driver holds to peers when that is due and no state is on the move."""
+        handover = self._mover.handover
+        if handover.due() and not self._mover.ahead.coming:
+            handover.begin(self.wave({}, self.number, backup=True))
 
     def _begin(self, entry: dict[str, Any]) -> int:
         """Take the next number, which no other attempt will have."""
@@ -225,11 +246,18 @@ class Driver:
         if not (self.ledger.keeping.by_peers and plan.pinned):
             self._mover.ahead.end()
             return True
-        return self._mover.prepare(plan)
+        return not self._mover.handover.running and self._mover.prepare(plan)
+
+    def not_given(self) -> str:
+        """Say, once, why peers did not take what the driver holds; empty if they did."""
+        handover = self._mover.handover
+        why, handover.failure = handover.failure, ""
+        return why
 
     def close(self) -> None:
         """End what is done beside the batches."""
         self._mover.ahead.end()
+        self._mover.handover.end()
 
     def adopt(self, plan: Plan) -> Carried:
         """Use another plan from the next batch on, after carrying the state that it moves.
@@ -241,6 +269,7 @@ class Driver:
         """
         started = time.perf_counter()
         brought = self._mover.ahead.end()
+        self._mover.handover.end()
         names = {vertex.name for vertex in self.layout.vertices}
         if set(plan.parallelism) != names:
             raise InvalidValue("plan", "a run", f"for {sorted(names)}", sorted(plan.parallelism))
@@ -274,6 +303,7 @@ class Driver:
     def retire(self, nodes: Iterable[str]) -> Carried:
         """Have nodes keep nothing from now on; what they kept is given to others at once."""
         started, size = time.perf_counter(), 0
+        self._mover.handover.end()
         self.ledger.retiring |= set(nodes)
         number = self._begin({"retired": sorted(self.ledger.retiring)})
         wave = replace(self.wave({}, number), tidy=False)

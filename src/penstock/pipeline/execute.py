@@ -24,6 +24,7 @@ from penstock.pipeline.frames import (
     DATA,
     DRIVER,
     ERROR,
+    RUN,
     SINK,
     STATS,
     Frame,
@@ -38,6 +39,7 @@ from penstock.pipeline.outcome import outcome
 from penstock.pipeline.steps import Step
 from penstock.pipeline.wave import Wave
 from penstock.pipeline.windowed import Windowed
+from penstock.state.fragments import labelled
 from penstock.state.home import Home
 from penstock.state.keyed import KeyedTable, changes, removal
 from penstock.state.runs import StateLost
@@ -277,23 +279,23 @@ class _Task:
         self._save(home, base, changes(changed), state)
 
     def _save(self, home: Home, base: int, changed: pa.Table, state: KeyedTable) -> None:
-        """Save a new version, and send its fragments to those that keep them."""
+        """Save a new version; send it to the driver, or its fragments to those that keep them."""
         wave, key = self.wave, (self.vertex, self.instance)
         whole = key in wave.whole
         if not changed.num_rows and not whole:
             return
-        saved = home.save(*key, base, wave.version, changed, state, whole=whole)
-        self.saved = {"version": wave.version, "run": [saved.run.first, saved.run.last]}
+        saved = home.save(*key, base, wave.version, changed, state, whole=whole, light=wave.hold)
+        run = saved.run
+        self.saved = {"version": wave.version, "run": [run.first, run.last]}
         self.saved["bytes"] = saved.content.size
-        if not wave.keepers:
-            return
-        backed = wave.backed[self.vertex][self.instance]
-        if not whole and wave.version - backed < wave.keeping.every:
-            return
-        if backed != base and not saved.run.whole:
-            saved = home.since(*key, state.by, backed, wave.version)
-        self.saved["backed"] = [saved.run.first, saved.run.last]
-        self.out.extend(fragments(wave, *key, saved))
+        if wave.hold:
+            number = list(wave.bases).index(self.vertex)
+            body = labelled(run, 0, memoryview(saved.content))
+            self.out.append(self._to_driver(RUN, number, body))
+            self.saved["put_off"] = saved.put_off
+        elif wave.keepers:
+            self.saved["backed"] = [run.first, run.last]
+            self.out.extend(fragments(wave, *key, run, saved.content))
 
     # ---- functions of the user's
 

@@ -22,7 +22,7 @@ class Instance:
     place : str
         Where its copy on a node is; "" if there is none.
     backed : int
-        The version that peers have; -1 if none.
+        The version that peers have, together with the driver; -1 if none.
     worn : bool
         Whether some of their fragments turned out to be corrupt or gone.
     """

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+
 from penstock.pipeline.frames import FRAGMENT, Frame
 from penstock.pipeline.wave import Wave
 from penstock.state.codec import Code
 from penstock.state.fragments import FragmentStore, labelled, sweep, unlabelled
-from penstock.state.home import COMING, STATE, Saved
+from penstock.state.home import COMING, STATE
+from penstock.state.runs import Span
 
 
-def fragments(wave: Wave, vertex: str, instance: int, saved: Saved) -> Iterator[Frame]:
+def fragments(
+    wave: Wave, vertex: str, instance: int, run: Span, content: bytes | pa.Buffer
+) -> Iterator[Frame]:
     """Code a run, and address each fragment to the node that keeps it."""
     spread = wave.spreads[vertex][instance]
     if not spread.keepers:
         return
     number, layer = list(wave.bases).index(vertex), len(wave.layers)
-    coded = Code(spread.r, spread.c).encode(memoryview(saved.content))
+    coded = Code(spread.r, spread.c).encode(memoryview(content))
     for index, (keeper, fragment) in enumerate(zip(spread.keepers, coded, strict=True)):
-        body = labelled(saved.run, index, fragment)
+        body = labelled(run, index, fragment)
         partition = wave.keepers.index(keeper)
         yield Frame(FRAGMENT, layer, partition, number, instance, body)
 

@@ -10,7 +10,7 @@ from penstock.model import InvalidValue, Plan
 from penstock.pipeline.carry import Backend
 from penstock.pipeline.held import Held
 from penstock.pipeline.wave import Wave
-from penstock.state.catalog import Block, Catalog, chain
+from penstock.state.catalog import DRIVER, Block, Catalog, chain
 from penstock.state.home import Keeping
 from penstock.state.spread import Spread, Tolerance, spread, state_key, thin, tolerance, worst
 
@@ -23,6 +23,8 @@ class Kept:
     ----------
     keepers : tuple of str
         Homes of those that keep fragments; none: nothing is sent to them.
+    hold : bool
+        Whether the driver holds what changes, and gives it to them later.
     spreads : mapping of str to tuple of Spread
         Code and keepers, as homes, of each instance.
     whole : frozenset of (str, int)
@@ -30,6 +32,7 @@ class Kept:
     """
 
     keepers: tuple[str, ...] = ()
+    hold: bool = False
     spreads: Mapping[str, tuple[Spread, ...]] = field(default_factory=dict)
     whole: frozenset[tuple[str, int]] = frozenset()
 
@@ -68,13 +71,13 @@ class Ledger:
         found = [
             tolerance(
                 _own_keeper(plan, name, index, homes),
-                self.blocks(name, index),
+                self._with_peers(name, index),
                 homes,
                 asked=self.keeping.check,
             )
             for name, held in self.held.items()
             for index, instance in enumerate(held.instances)
-            if instance.version >= 0
+            if instance.backed < instance.version or self._with_peers(name, index)
         ]
         return worst(found) if found else None
 
@@ -86,15 +89,16 @@ class Ledger:
         said = []
         if keeping.by_peers:
             found = self.survives(plan)
-            said.append("survives nothing: peers have none of it" if found is None else str(found))
-            if keeping.every > 1:
-                said.append(f"changes of up to {keeping.every - 1} batches may be lost with a node")
+            if found is not None:
+                said.append(str(found))
+            if any(block.held for block in self.catalog):
+                said.append("the driver holds what changed of late")
         if keeping.in_checkpoint:
             said.append(f"all of it is in the checkpoint at {keeping.shared}")
         return "; ".join(said)
 
-    def kept(self, plan: Plan, number: int, *, backup: bool) -> Kept:
-        """Choose who keeps what of a wave; `backup`: peers get what changed in any case."""
+    def kept(self, plan: Plan, *, backup: bool) -> Kept:
+        """Choose who keeps what of a wave; `backup`: peers get what changed with it."""
         if not (self.keeping_under(plan).by_peers and self.held):
             return Kept()
         keepers = self.keeper_homes()
@@ -116,13 +120,12 @@ class Ledger:
                 if instance.version >= 0
                 and (instance.worn or self._thin(plan, name, i, wanted[i], keepers))
             }
-        if not (backup or whole or self._due(number)):
-            # A layer of keepers that nothing is sent to would only take time.
-            return Kept()
-        return Kept(tuple(keepers.values()), spreads, frozenset(whole))
+        if backup or whole:
+            return Kept(tuple(keepers.values()), spreads=spreads, whole=frozenset(whole))
+        return Kept(hold=bool(keepers))
 
     def floor(self, name: str, index: int) -> int:
-        """Last version of the oldest run that peers have of an instance; -1 if none."""
+        """Last version of the oldest run that is kept of an instance; -1 if none."""
         runs = self.blocks(name, index)
         return max((block.last for block in runs if not block.first), default=-1)
 
@@ -154,42 +157,56 @@ class Ledger:
         self, plan: Plan, name: str, index: int, wanted: Spread, homes: Mapping[str, str]
     ) -> bool:
         """Whether an instance's fragments survive less than they could."""
-        own = _own_keeper(plan, name, index, homes)
-        return thin(own, self.blocks(name, index), wanted, homes)
+        kept = self._with_peers(name, index)
+        if not kept and self.blocks(name, index):
+            # The driver has all of it, and will give it to peers.
+            return False
+        return thin(_own_keeper(plan, name, index, homes), kept, wanted, homes)
 
     def note_saved(
         self, wave: Wave, name: str, index: int, saved: Mapping[str, Any], place: str | None = None
-    ) -> None:
-        """Take note of a version that an instance saved, and of who keeps its fragments."""
+    ) -> Block | None:
+        """Take note of a version that an instance saved, and of who keeps it.
+
+        Returns
+        -------
+        Block or None
+            What somebody keeps besides the instance, be it the driver.
+        """
         if place is None:
             peers = wave.keeping.by_peers
             place = self.backend.place(wave.homes[name][index]) if peers else ""
         instance = self.held[name].instances[index]
         instance.version, instance.place = int(saved["version"]), place
-        if "backed" not in saved or not wave.spreads[name][index].keepers:
-            return
-        one, topology = wave.spreads[name][index], self.topology
-        keepers = tuple(self.backend.place(home) for home in one.keepers)
-        first, last = saved["backed"]
-        size = int(saved["bytes"])
-        self.catalog.add(Block(topology, name, index, first, last, one.r, one.c, keepers, size))
+        if wave.hold:
+            first, last = saved["run"]
+            kept = Spread(1, 0, (DRIVER,))
+        elif "backed" in saved and wave.spreads[name][index].keepers:
+            first, last = saved["backed"]
+            kept = self.placed(wave, name, index)
+        else:
+            return None
+        size, topology = int(saved["bytes"]), self.topology
+        block = Block(topology, name, index, first, last, kept.r, kept.c, kept.keepers, size)
+        self.catalog.add(block)
         instance.backed = last
         instance.worn = instance.worn and first > 0
         self.catalog.retain(topology, name, index, [last])
+        return block
+
+    def placed(self, wave: Wave, name: str, index: int) -> Spread:
+        """Return the spread of an instance in a wave, with places in the place of homes."""
+        one = wave.spreads[name][index]
+        return replace(one, keepers=tuple(self.backend.place(home) for home in one.keepers))
 
     def blocks(self, name: str, index: int) -> tuple[Block, ...]:
-        """Find what peers have of an instance, the newest run first."""
+        """Find what peers and the driver have of an instance, the newest run first."""
         backed = self.held[name].instances[index].backed
         return chain(self.catalog.find(self.topology, name, index), backed)
 
-    def _due(self, number: int) -> bool:
-        """Whether any instance is to send peers what it changes in an attempt."""
-        every = self.keeping.every
-        return any(
-            number - instance.backed >= every
-            for held in self.held.values()
-            for instance in held.instances
-        )
+    def _with_peers(self, name: str, index: int) -> tuple[Block, ...]:
+        """Find what can be lost with nodes: the driver does not go with them."""
+        return tuple(block for block in self.blocks(name, index) if not block.held)
 
 
 def _own_keeper(plan: Plan, name: str, index: int, homes: Mapping[str, str]) -> str:

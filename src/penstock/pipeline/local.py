@@ -54,7 +54,7 @@ class LocalBackend:
 
     def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
         """Run stage by stage."""
-        arrived: dict[int, list[bytes]] = {}
+        arrived = {partition: list(frames) for partition, frames in enumerate(stages[0].given)}
         for stage in stages:
             leaving: dict[int, list[bytes]] = {}
             for partition, place in enumerate(stage.places):

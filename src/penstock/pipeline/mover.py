@@ -21,11 +21,14 @@ from penstock.pipeline.carry import (
     Settle,
     Stage,
 )
-from penstock.pipeline.frames import STATS, Frame, decode_json
+from penstock.pipeline.frames import RUN, STATS, Frame, decode_json
+from penstock.pipeline.handover import Handover
 from penstock.pipeline.held import Instance
 from penstock.pipeline.ledger import Ledger
 from penstock.pipeline.results import Carried, raise_error
 from penstock.pipeline.wave import Wave
+from penstock.state.catalog import DRIVER
+from penstock.state.fragments import labelled
 from penstock.state.recovery import Pull, Unrecoverable, plan_recovery
 from penstock.state.runs import Span, StateLost
 
@@ -50,6 +53,7 @@ class Mover:
 
     def __post_init__(self) -> None:
         self.ahead = Ahead(self.ledger, self.backend)
+        self.handover = Handover(self.ledger, self.backend)
 
     def prepare(self, plan: Plan) -> bool:
         """Copy state ahead of a plan; see `Ahead.bring`."""
@@ -72,13 +76,10 @@ class Mover:
             return Carried()
         took = self._copy([w for w in wanted if w[2].place in alive], brought)
         rebuilt = [w for w in wanted if w[2].place not in alive]
-        before = [instance.version for _, _, instance, _ in rebuilt]
         size = took.state_bytes + self._rebuild(rebuilt, alive)
-        after = [instance.version for _, _, instance, _ in rebuilt]
         for _, _, instance, target in wanted:
             instance.place = target
-        behind = sum(new < old for old, new in zip(before, after, strict=True))
-        return replace(took, state_bytes=size, rebuilt=len(rebuilt), behind=behind)
+        return replace(took, state_bytes=size, rebuilt=len(rebuilt))
 
     def _wanted(self, plan: Plan, alive: frozenset[str]) -> list[Moved]:
         """Find the instances whose state is not where a plan has them."""
@@ -117,18 +118,22 @@ class Mover:
         return Carried(0.0, size, len(wanted), ahead_bytes=ahead, not_ahead="; ".join(why))
 
     def _rebuild(self, wanted: list[Moved], alive: frozenset[str]) -> int:
-        """Put state together from fragments, first from as few as needed, then from all."""
+        """Put state together from fragments, first from as few as needed, then from all.
+
+        What the driver still holds of it comes from there.
+        """
         size, left = 0, wanted
         why: dict[tuple[str, int], str] = {}
         for everything in (False, True):
             pieces: dict[tuple[str, int], tuple[Pull, ...]] = {}
             for name, index, instance, target in left:
-                if instance.backed < instance.version and self.ledger.keeping.every == 1:
+                if instance.backed < instance.version:
                     # Changes were made when there were no peers: going back would lose them.
                     why[name, index] = f"peers have version {instance.backed} at the most"
                     continue
                 try:
-                    plan = plan_recovery(self.ledger.blocks(name, index), alive, target)
+                    blocks = self.ledger.blocks(name, index)
+                    plan = plan_recovery(blocks, alive | {DRIVER}, target)
                 except Unrecoverable as error:
                     why[name, index] = str(error)
                 else:
@@ -148,10 +153,6 @@ class Mover:
         for name, index, instance, _ in left:
             instance.backed = -1
             self.ledger.catalog.forget(self.ledger.topology, name, index)
-        if not self.ledger.keeping.in_checkpoint:
-            for _, _, instance, _ in wanted:
-                # Less only where backups are not made with every batch.
-                instance.version = instance.backed
         return size
 
     def _send(
@@ -172,10 +173,17 @@ class Mover:
             return 0, 0
         there = there or {}
         parcels: dict[str, list[Parcel]] = {}
-        for to, (name, index, instance, _) in enumerate(wanted):
+        given: dict[str, list[bytes]] = {}
+        for to, (name, index, instance, target) in enumerate(wanted):
             if (name, index) in pieces:
                 for pull in pieces[name, index]:
                     run = Span(pull.block.first, pull.block.last)
+                    if pull.block.held:
+                        body = labelled(run, 0, self.handover.held[pull.block])
+                        frame = Frame(RUN, 1, to, 0, 0, body)
+                        given.setdefault(target, []).append(frame.pack())
+                        parcels.setdefault(target, [])
+                        continue
                     parcel = Parcel(name, index, instance.backed, to, ((run, pull.index),))
                     parcels.setdefault(pull.keeper, []).append(parcel)
             else:
@@ -189,7 +197,11 @@ class Mover:
             for name, index, instance, _ in wanted
         ]
         stages = (
-            Stage(tuple(parcels), Send(tuple(tuple(p) for p in parcels.values()))),
+            Stage(
+                tuple(parcels),
+                Send(tuple(tuple(p) for p in parcels.values())),
+                tuple(tuple(given.get(place, ())) for place in parcels),
+            ),
             Stage(tuple(target for *_, target in wanted), Receive(tuple(arrivals))),
         )
         answers = self._answers("carry state", stages if parcels else stages[1:])

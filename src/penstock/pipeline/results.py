@@ -76,8 +76,6 @@ class Carried:
         State that was carried in that time, and state that was copied ahead and taken over.
     moved, rebuilt, dealt : int
         Instances whose state was copied, was put together from fragments, or changed its keys.
-    behind : int
-        Those of them that went back to an older version: backups are not made with every batch.
     not_ahead : str
         Why state was carried that was to be copied ahead; empty when there is nothing to tell.
     """
@@ -87,7 +85,6 @@ class Carried:
     moved: int = 0
     rebuilt: int = 0
     dealt: int = 0
-    behind: int = 0
     ahead_bytes: int = 0
     not_ahead: str = ""
 

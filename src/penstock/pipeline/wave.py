@@ -43,6 +43,8 @@ class Wave:
     keepers : tuple of str
         Homes of the nodes that keep fragments, one partition each in a layer after the last; none:
         there is no such layer.
+    hold : bool
+        Whether what changes goes to the driver, which gives it to them later.
     spreads : mapping of str to tuple of Spread
         Code and keepers of each instance's fragments.
     whole : frozenset of (str, int)
@@ -70,6 +72,7 @@ class Wave:
     floors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     backed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     keepers: tuple[str, ...] = ()
+    hold: bool = False
     spreads: Mapping[str, tuple[Spread, ...]] = field(default_factory=dict)
     whole: frozenset[tuple[str, int]] = frozenset()
     coming: frozenset[tuple[str, int]] = frozenset()

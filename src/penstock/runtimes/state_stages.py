@@ -90,7 +90,7 @@ class Save:
         if self.server and home.shared is not None:
             upload(_url(self.server, partition, saved.run), saved.content)
         if wave.keepers:
-            for frame in fragments(wave, OPERATOR, partition, saved):
+            for frame in fragments(wave, OPERATOR, partition, saved.run, saved.content):
                 yield frame.partition, frame.pack()
         run = [saved.run.first, saved.run.last]
         noted = {"version": wave.version, "run": run, "bytes": saved.content.size}

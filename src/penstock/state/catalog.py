@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 
 from penstock.model import InvalidValue, PenstockError
 
-#: In the place of a keeper whose fragment is gone.
-LOST = ""
+#: In the place of a keeper whose fragment is gone, and of the driver, which no executor is called.
+LOST, DRIVER = "", "(driver)"
 
 
 class ChainBroken(PenstockError):
@@ -91,6 +91,11 @@ class Block:
 
     def __str__(self) -> str:
         return f"{self.topology}/{self.operator}/{self.instance}/{self.first}-{self.last}"
+
+    @property
+    def held(self) -> bool:
+        """Whether it is with the driver, which will give it to peers."""
+        return self.keepers == (DRIVER,)
 
 
 def chain(runs: Iterable[RunT], version: int) -> tuple[RunT, ...]:

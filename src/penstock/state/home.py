@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.model import InvalidValue
 from penstock.state.files import is_address
 from penstock.state.keyed import KeyedTable
-from penstock.state.log import StateLog, packed, read
+from penstock.state.log import StateLog
 from penstock.state.remote import RemoteLog
 from penstock.state.runs import Span, StateLost, to_merge
 
@@ -31,6 +31,9 @@ STALE = 100
 #: Part of the memory from which a state is mapped: while it is put in order, it is there twice, and
 #: part that what changed may have before it is.
 MAPPED_PART, RECENT_PART = 1 / 4, 1 / 8
+
+#: Bytes beyond what a batch changed that are still written when little is to be.
+LIGHT_BYTES = 4_000_000
 
 #: State versions that a worker process keeps: the last, and the one before it for a retry.
 _CACHE: dict[tuple[str, str, int], dict[int, tuple[KeyedTable, tuple[Span, ...]]]] = {}
@@ -52,8 +55,8 @@ class Keeping:
     raw, check : int
         Fragments that hold the state and fragments that may be missing, if there are enough nodes.
     every : int
-        Batches between two backups to peers. With more than 1, what changed since the last one is
-        lost with the node.
+        Batches that the driver holds the changes of before it gives them to peers; 1: every batch
+        ends with peers having them.
     memory_mb : float
         Memory for the state of an instance. One that is larger than a quarter of it is mapped from
         its file instead of held in memory.
@@ -64,7 +67,7 @@ class Keeping:
     local: str = ""
     raw: int = 7
     check: int = 1
-    every: int = 1
+    every: int = 8
     memory_mb: float = 256.0
 
     def __post_init__(self) -> None:
@@ -91,11 +94,12 @@ class Keeping:
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """A run that was written, and its bytes."""
+    """A run that was written, and its bytes; `put_off` if more of the state should have been."""
 
     run: Span
     content: pa.Buffer
     state: KeyedTable
+    put_off: bool = False
 
 
 class Home:
@@ -143,6 +147,7 @@ class Home:
         state: KeyedTable,
         *,
         whole: bool = False,
+        light: bool = False,
     ) -> Saved:
         """Write what a batch changed, or everything when that is due.
 
@@ -155,15 +160,23 @@ class Home:
             The new version.
         whole : bool
             Write everything in any case.
+        light : bool
+            Put off what would write more than `LIGHT_BYTES` that the batch did not change.
         """
         _, known = self._find(vertex, instance, state.by, base)
-        run, rows = Span(base + 1, version), changed
-        count = to_merge(known)
-        if count and not whole:
+        run, rows, put_off = Span(base + 1, version), changed, False
+        count = 0 if whole else to_merge(known)
+        if light and count:
+            sizes = (self.log.size(vertex, instance, run) or 0 for run in known[:count])
+            put_off = sum(sizes) > LIGHT_BYTES
+        if count and not put_off:
             rows = self.log.merged(vertex, instance, state.by, known[:count], changed)
             run = Span(known[count - 1].first, version)
         loose = state.recent_bytes() > self.keeping.memory_mb * 1e6 * RECENT_PART
-        if whole or loose or state.ripe or rows.num_rows > state.size / 2:
+        everything = loose or state.ripe or rows.num_rows > state.size / 2
+        if light and everything and state.bytes() > LIGHT_BYTES:
+            everything, put_off = False, True
+        if whole or everything:
             run, content, state = self._write_all(vertex, instance, version, state)
             # What was only needed to put it in order.
             pa.default_memory_pool().release_unused()
@@ -177,23 +190,7 @@ class Home:
             for log in (self.local, self.shared):
                 if log is not None:
                     log.forget(vertex, instance, base, known[-1].last)
-        return Saved(run, content, state)
-
-    def since(self, vertex: str, instance: int, by: tuple[str, ...], old: int, new: int) -> Saved:
-        """Put together what changed after an older version, or everything if that cannot be told.
-
-        For backups that are not made with every batch.
-        """
-        state, known = self._find(vertex, instance, by, new)
-        for count, run in enumerate(known, start=1):
-            if run.first == old + 1:
-                parts = known[1:count]
-                first = read(self.log.path(vertex, instance, known[0]))
-                rows = self.log.merged(vertex, instance, by, parts, first)
-                return Saved(Span(old + 1, new), packed(rows), state)
-        run, content, state = self._write_all(vertex, instance, new, state)
-        self._remember(vertex, instance, new, new, state, (run,))
-        return Saved(run, content, state)
+        return Saved(run, content, state, put_off)
 
     @property
     def _mapped_from(self) -> int:

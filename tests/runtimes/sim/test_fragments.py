@@ -70,7 +70,7 @@ def test_the_spread_is_that_of_the_engine(nodes: int, raw: int, check: int, tmp_
     cluster = Cluster.of(nodes)
     plan = placed(TOPOLOGY, cluster, [i % nodes for i in range(12)])
     keeping = Keeping("peers", raw=raw, check=check)
-    real = ledger(TOPOLOGY, plan, keeping, tmp_path).kept(plan, 0, backup=True).spreads
+    real = ledger(TOPOLOGY, plan, keeping, tmp_path).kept(plan, backup=True).spreads
     simulated = Fragments(TOPOLOGY, keeping)
     simulated.settle(plan, cluster.names)
     found = [simulated.blocks["count", i] for i in range(6)]
@@ -98,7 +98,7 @@ def test_it_is_spread_anew_when_the_engine_would(event: str, tmp_path: Path) -> 
         book.backend.nodes.remove("node-0")
     elif event == "moves to a keeper":
         plan = placed(TOPOLOGY, cluster, [(home + 1) % NODES for home in HOMES])
-    kept = book.kept(plan, 1, backup=True)
+    kept = book.kept(plan, backup=True)
     simulated.settle(plan, nodes)
     # What is lost itself cannot save anything; the engine brings it elsewhere first.
     lost = {("count", i) for i, home in enumerate(HOMES[6:]) if f"node-{home}" not in nodes}

@@ -115,7 +115,8 @@ class SparkBackend:
             return run
 
         def first(locations: list[str]) -> Any:
-            return self._start(self.spark.sparkContext, locations, body(stages[0]))
+            given = stages[0].given
+            return self._start(self.spark.sparkContext, locations, body(stages[0]), given)
 
         pinned = [list(stage.places) for stage in stages]
         group = f"penstock-{name}-{uuid.uuid4().hex}"
@@ -223,19 +224,28 @@ class SparkBackend:
             self._layout = (layout, _Shared(sc.broadcast(packed(layout))))
         return self._layout[1]
 
-    def _start(self, sc: SparkContext, locations: list[str], body: Any) -> Any:
-        """Return a first stage, whose tasks get nothing and make what they send themselves."""
+    def _start(
+        self,
+        sc: SparkContext,
+        locations: list[str],
+        body: Any,
+        given: Sequence[Sequence[bytes]] = (),
+    ) -> Any:
+        """Return a first stage, whose tasks get what the driver gives them, mostly nothing."""
         width = len(locations)
-        if width not in self._base:
-            self._base[width] = sc.parallelize(range(width), width)._jrdd
+        if any(given):
+            base = sc.parallelize(list(given), width)._jrdd
+        else:
+            base = self._base.get(width)
+            if base is None:
+                base = self._base[width] = sc.parallelize([()] * width, width)._jrdd
 
         def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
             # Read to the end: a worker whose input is left over is not used again.
-            for _ in arrived:
-                pass
-            yield from body(partition, iter(()))
+            frames = [frame for data in arrived for part in pickle.loads(data) for frame in part]
+            yield from body(partition, iter(frames))
 
-        return _python(sc, jvm_of(sc).pinned(self._base[width], locations), run)
+        return _python(sc, jvm_of(sc).pinned(base, locations), run)
 
 
 class _Shared:

@@ -32,7 +32,9 @@ class Options:
         Fragments that a run of state is cut into, and further ones that may be missing; fewer where
         there are fewer nodes.
     backup_every : int
-        Batches between backups to peers; above 1, what changed since is lost with a node.
+        Batches that the driver holds the changes of before it gives them to peers, beside the
+        batches; 1: every batch ends with peers having them. A lost node takes nothing with it
+        either way.
     state_memory_mb : float
         Memory for the state of an instance; one of more than a quarter of it is mapped from a file.
     replaced_s : float
@@ -66,7 +68,7 @@ class Options:
     state: str | None = None
     raw: int = 7
     check: int = 1
-    backup_every: int = 1
+    backup_every: int = 8
     state_memory_mb: float = 256.0
     replaced_s: float = 15.0
     control: Settings | None = field(default_factory=Settings)

@@ -213,8 +213,6 @@ class Run:
                 f" ({took.moved} instances copied, {took.rebuilt} rebuilt from fragments, "
                 f"{took.dealt} dealt anew, {took.state_bytes / 1e6:.1f} MB in {took.seconds:.2f} s)"
             )
-        if took.behind:
-            self.note("loss", f"{took.behind} instances went back to their last backup")
         self._put_plan(why)
 
     def change(self, plan: Plan) -> Carried:
@@ -405,6 +403,8 @@ class Run:
         if promise and promise != self._promise:
             self._promise = promise
             self._put_event(STATE, f"state {promise}")
+        if why := self.driver.not_given():
+            self._put_event(STATE, f"peers did not take what the driver holds, for now: {why}")
 
     def _run(self, ranges: Ranges) -> BatchResult:
         attempt = 0

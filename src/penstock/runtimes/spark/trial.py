@@ -112,6 +112,7 @@ def trial(
         interval_s=0.0,
         state=schedule.state,
         check=schedule.check,
+        backup_every=schedule.every,
         faults=schedule.faults,
         checkpoint=folder / "checkpoint" if folder else None,
         replaced_s=BACK_S,
