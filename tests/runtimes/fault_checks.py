@@ -81,7 +81,7 @@ def main() -> None:
             parsed = tuple(Fault.parse(text) for text in faults)
             outcome = trial(spark, Schedule(name, app, parsed, check=check, every=every))
             results[name] = {**outcome.to_dict(), "faults": list(map(str, parsed))}
-        idle = Schedule("idle", "wordcount", (Fault.parse(IDLE),))
+        idle = Schedule("idle", "wordcount", (Fault.parse(IDLE),), every=1)
         results["keeper"] = trial(spark, idle, strategy=Few()).to_dict()
         results["driver"] = driver_killed(spark, "wordcount", NODES).to_dict()
         results["random"] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from py4j.protocol import Py4JJavaError
+
 from penstock import spark as engine
 from penstock.model import InvalidValue, Plan
 from penstock.pipeline import Memory, Pipeline, Rows, count, total
+from penstock.pipeline.carry import Stage
 from penstock.pipeline.execute import StepFailed
+from penstock.runtimes.spark.backend import SparkBackend
+from penstock.runtimes.spark.jvm import jvm_of
 from penstock.store.records import Status
 
 if TYPE_CHECKING:
@@ -42,6 +48,23 @@ def words(source: Any, sink: Any) -> Pipeline:
 
 def counted(sink: Memory) -> dict[str, int]:
     return {row["word"]: row["n"] for row in sink.latest("word").to_pylist()}
+
+
+def test_a_task_that_belongs_elsewhere_fails(spark: SparkSession, tmp_path: Path) -> None:
+    backend = SparkBackend(spark, str, str(tmp_path))
+    (here,) = backend.alive()
+
+    def body(partition: int, frames: Iterable[bytes], place: Path) -> Iterator[tuple[int, bytes]]:
+        yield 0, b"".join(frames)
+
+    stage = Stage((here,), body, ((b"given", b" frames"),))
+    assert backend.job("here", [stage]) == [b"given frames"]
+    sc = spark.sparkContext
+    base = sc.parallelize([()], 1)._jrdd
+    jvm = jvm_of(sc)
+    assert jvm.pinned(base, ["executor_far_99"]).count() == 1, "a preference"
+    with pytest.raises(Py4JJavaError, match="a task for executor_far_99 was given to executor"):
+        jvm.pinned(base, ["!executor_far_99"]).count()
 
 
 def test_a_pipeline_runs_to_its_end(spark: SparkSession, tmp_path: Path) -> None:

@@ -97,7 +97,9 @@ class SparkBackend:
 
         text = f"{layout.pipeline.name} batch {wave.batch_id}"
         bodies = [body(layer) for layer in range(1, wave.depth)]
-        return self._run(text, self.group, self.pinned, first, bodies)
+        # Keepers remove what is not theirs, and must not do so at a stranger's.
+        strict = [layer == len(wave.layers) for layer in range(wave.depth)]
+        return self._run(text, self.group, self.pinned, first, bodies, strict)
 
     def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> list[bytes]:
         """Run stages of any kind as one job."""
@@ -124,7 +126,8 @@ class SparkBackend:
             self.beside = group
         else:
             self.moving = group
-        return self._run(name, group, pinned, first, [body(stage) for stage in stages[1:]])
+        bodies = [body(stage) for stage in stages[1:]]
+        return self._run(name, group, pinned, first, bodies, [True] * len(stages))
 
     def cancel_beside(self) -> None:
         """Cancel the job that runs beside batches."""
@@ -158,14 +161,21 @@ class SparkBackend:
         pinned: list[list[str]],
         first: Callable[[list[str]], Any],
         bodies: list[Any],
+        strict: list[bool],
     ) -> list[bytes]:
-        """Run a job of pinned stages, unless an executor that it needs is gone or goes."""
+        """Run a job of pinned stages, unless an executor that it needs is gone or goes.
+
+        The tasks of strict stages fail on any other executor.
+        """
         sc = self.spark.sparkContext
         alive = {executor.id: executor for executor in jvm_of(sc).executors()}
         wanted = {e for layer in pinned for e in layer if e}
         if wanted - set(alive):
             raise ExecutorLost(wanted - set(alive))
-        locations = [[alive[e].location if e else "" for e in layer] for layer in pinned]
+        locations = [
+            ["!" * must + alive[e].location if e else "" for e in layer]
+            for layer, must in zip(pinned, strict, strict=True)
+        ]
         current = first(locations[0])
         for where, body in zip(locations[1:], bodies, strict=True):
             current = _python(sc, jvm_of(sc).shuffled(current, where), body)
@@ -212,7 +222,7 @@ class SparkBackend:
             return self._start(self.spark.sparkContext, locations, load)
 
         group = f"penstock-warm-up-{uuid.uuid4().hex}"
-        self._run("warm up", group, [slots, slots[:1]], first, [load])
+        self._run("warm up", group, [slots, slots[:1]], first, [load], [False, False])
 
     def facts(self) -> list[TaskFact]:
         """Tasks of the last batch, as Spark recorded them."""

@@ -210,7 +210,7 @@ class Run:
         took = self.change(plan)
         if took.moved or took.rebuilt or took.dealt:
             why += (
-                f" ({took.moved} instances copied, {took.rebuilt} rebuilt from fragments, "
+                f" ({took.moved} instances copied, {took.rebuilt} rebuilt elsewhere, "
                 f"{took.dealt} dealt anew, {took.state_bytes / 1e6:.1f} MB in {took.seconds:.2f} s)"
             )
         self._put_plan(why)
