@@ -71,15 +71,23 @@ class Ledger:
         found = [
             tolerance(
                 _own_keeper(plan, name, index, homes),
-                self._with_peers(name, index),
+                self._kept(plan, name, index, homes),
                 homes,
                 asked=self.keeping.check,
             )
             for name, held in self.held.items()
             for index, instance in enumerate(held.instances)
-            if instance.backed < instance.version or self._with_peers(name, index)
+            if instance.version >= 0
         ]
         return worst(found) if found else None
+
+    def _kept(
+        self, plan: Plan, name: str, index: int, homes: Mapping[str, str]
+    ) -> list[Block | Spread]:
+        """Find what is kept of an instance; what the driver holds, as peers will have it."""
+        blocks = self.blocks(name, index)
+        wanted = self._spread(plan, name, index, homes) if any(b.held for b in blocks) else None
+        return [wanted if wanted is not None and block.held else block for block in blocks]
 
     def promise(self, plan: Plan) -> str:
         """Say in words what the state survives now; empty before there is any."""
@@ -89,9 +97,8 @@ class Ledger:
         said = []
         if keeping.by_peers:
             found = self.survives(plan)
-            if found is not None:
-                said.append(str(found))
-            if any(block.held for block in self.catalog):
+            said.append("survives nothing: peers have none of it" if found is None else str(found))
+            if keeping.every > 1:
                 said.append("the driver holds what changed of late")
         if keeping.in_checkpoint:
             said.append(f"all of it is in the checkpoint at {keeping.shared}")
