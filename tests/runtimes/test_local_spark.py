@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -65,6 +67,30 @@ def test_a_task_that_belongs_elsewhere_fails(spark: SparkSession, tmp_path: Path
     assert jvm.pinned(base, ["executor_far_99"]).count() == 1, "a preference"
     with pytest.raises(Py4JJavaError, match="a task for executor_far_99 was given to executor"):
         jvm.pinned(base, ["!executor_far_99"]).count()
+
+
+SESSIONS = """
+import pyarrow as pa
+from penstock import spark as engine
+from penstock.pipeline import Memory, Pipeline, Rows, count
+
+for _ in range(3):
+    sink = Memory()
+    rows = Rows(pa.table({"k": ["a", "b", "a"]}))
+    pipeline = Pipeline("p").source("rows", rows).keyed("n", by="k", reduce={"n": count()})
+    with engine.cluster("local[1]") as spark:
+        with engine.start(pipeline.sink("out", sink), spark) as run:
+            run.await_end(60)
+    print(sorted(sink.latest("k").to_pylist(), key=str))
+"""
+
+
+def test_one_session_after_the_other_in_a_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SESSIONS], capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines() == ["[{'k': 'a', 'n': 2}, {'k': 'b', 'n': 1}]"] * 3
 
 
 def test_a_pipeline_runs_to_its_end(spark: SparkSession, tmp_path: Path) -> None:

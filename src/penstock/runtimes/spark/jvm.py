@@ -21,6 +21,10 @@ from pyspark import SparkContext
 _SOURCES = ("PinnedRDD", "FrameRDD", "Facts", "Wiring")
 _INSTALLED: WeakKeyDictionary[SparkContext, Jvm] = WeakKeyDictionary()
 
+#: Classes and their code by JVM, which outlives a SparkContext: Py4J remembers methods by the name
+#: of their class, and takes those of a class that is compiled again for those of the first.
+_COMPILED: WeakKeyDictionary[Any, tuple[dict[str, Any], dict[str, bytes]]] = WeakKeyDictionary()
+
 
 @dataclass(frozen=True)
 class Executor:
@@ -61,18 +65,7 @@ class Jvm:
 
     def __init__(self, sc: SparkContext) -> None:
         self._sc = sc
-        jvm: Any = sc._jvm
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        code: dict[str, bytes] = {}
-        made: dict[str, Any] = {}
-        for name in _SOURCES:
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(loader)
-            text = (files(__package__) / "java" / f"{name}.java").read_text(encoding="utf-8")
-            compiler.cook(f"{name}.java", jvm.java.io.StringReader(text))
-            code.update({str(k): bytes(v) for k, v in dict(compiler.getBytecodes()).items()})
-            loader = compiler.getClassLoader()
-            made[name] = loader.loadClass(f"penstock.{name}")
+        made, code = _compiled(sc)
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-jvm-")
         jar = Path(self._folder.name) / "penstock-placement.jar"
         with zipfile.ZipFile(jar, "w") as out:
@@ -148,6 +141,27 @@ class Jvm:
                 )
             )
         return facts
+
+
+def _compiled(sc: SparkContext) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return our classes by name, and their code, compiled when a JVM is first used."""
+    found = _COMPILED.get(sc._gateway)
+    if found is not None:
+        return found
+    jvm: Any = sc._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    made: dict[str, Any] = {}
+    code: dict[str, bytes] = {}
+    for name in _SOURCES:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(loader)
+        text = (files(__package__) / "java" / f"{name}.java").read_text(encoding="utf-8")
+        compiler.cook(f"{name}.java", jvm.java.io.StringReader(text))
+        code.update({str(k): bytes(v) for k, v in dict(compiler.getBytecodes()).items()})
+        loader = compiler.getClassLoader()
+        made[name] = loader.loadClass(f"penstock.{name}")
+    _COMPILED[sc._gateway] = (made, code)
+    return made, code
 
 
 def _instance(made: Any) -> Any:
