@@ -186,7 +186,7 @@ class StateBench:
             )
             plan = self._plan(layout, homes)
             driver = Driver(layout, backend, Path(journal), plan, keeping=keeping)
-            wave = driver.wave({}, 0)
+            wave = driver.wave({}, 0, backup=True)
             places = tuple(backend.place(home) for home in wave.homes[OPERATOR])
             sizes = tuple(int(size * MB) for size in sizes_mb)
             made = self._job("fill", [Stage(places, Fill(wave, sizes))])
