@@ -424,12 +424,16 @@ def test_any_schedule_of_moves_and_losses(
 # ---- held by the driver
 
 
-def given_to_peers() -> None:
-    """Wait for what is given to peers beside the batches."""
+def ended(name: str) -> None:
+    """Wait for what a thread does beside the batches."""
     for thread in threading.enumerate():
-        if thread.name == "penstock-handover":
+        if thread.name == name:
             thread.join(30)
             assert not thread.is_alive()
+
+
+def given_to_peers() -> None:
+    ended("penstock-handover")
 
 
 def stored(setup: Setup) -> list[Path]:
@@ -458,6 +462,23 @@ def test_a_node_is_rebuilt_from_the_driver_alone(tmp_path: Path) -> None:
         setup.backend.lose(setup.driver.plan.placement["sum"][index].node)
     took = setup.driver.adopt(setup.plan(1, 3))
     assert took.rebuilt >= 2
+    assert setup.result() == SUMS
+
+
+@pytest.mark.parametrize("every", [1, 2, 100])
+def test_what_was_saved_while_there_were_no_peers_is_kept_when_there_are(
+    tmp_path: Path, every: int
+) -> None:
+    setup = Setup(tmp_path, "peers", every=every)
+    setup.batch(100)
+    home = setup.driver.plan.placement["sum"][0].node
+    setup.driver.ledger.retiring |= {node for node in setup.backend.nodes if node != home}
+    setup.batch(10)
+    setup.driver.ledger.retiring.clear()
+    for _ in range(3):
+        setup.batch(10)
+    setup.backend.lose(home)
+    assert setup.driver.adopt(setup.plan(1, 3)).rebuilt
     assert setup.result() == SUMS
 
 
@@ -525,11 +546,7 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def copied() -> None:
-    """Wait for what is copied beside the batches."""
-    for thread in threading.enumerate():
-        if thread.name == "penstock-ahead":
-            thread.join(30)
-            assert not thread.is_alive()
+    ended("penstock-ahead")
 
 
 def coming(setup: Setup) -> list[Path]:

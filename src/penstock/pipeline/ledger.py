@@ -125,7 +125,12 @@ class Ledger:
                 (name, i)
                 for i, instance in enumerate(instances)
                 if instance.version >= 0
-                and (instance.worn or self._thin(plan, name, i, wanted[i], keepers))
+                and (
+                    instance.worn
+                    # What it starts from is not kept elsewhere: there was nobody for some batches.
+                    or (instance.backed < instance.version and wanted[i].keepers)
+                    or self._thin(plan, name, i, wanted[i], keepers)
+                )
             }
         if backup or whole:
             return Kept(tuple(keepers.values()), spreads=spreads, whole=frozenset(whole))
