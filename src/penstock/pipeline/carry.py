@@ -8,6 +8,7 @@ fragments. Nothing here changes what is in charge; that is the driver's to say, 
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,8 +36,8 @@ from penstock.pipeline.keepers import fragments, keep
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import Wave
 from penstock.state.codec import Code, TooFewFragments
-from penstock.state.fragments import FragmentStore, labelled, unlabelled
-from penstock.state.home import COMING, STATE, Home
+from penstock.state.fragments import FragmentStore, Piece, cut
+from penstock.state.home import ARRIVING, COMING, STATE, Home
 from penstock.state.keyed import changes, key_hashes, removal
 from penstock.state.log import StateLog
 from penstock.state.runs import Span, StateLost
@@ -174,14 +175,12 @@ class Send:
                     except FileNotFoundError:
                         # Batches that go on beside a job have merged it.
                         continue
-                    body = labelled(run, 0, content)
-                    yield parcel.to, Frame(RUN, 1, parcel.to, 0, 0, body).pack()
+                    for piece in cut(run, content):
+                        yield parcel.to, Frame(RUN, 1, parcel.to, 0, 0, piece.pack()).pack()
             else:
                 for run, index in parcel.pieces:
-                    piece = kept.get(*key, run, index)
-                    if piece is not None:
-                        body = labelled(run, index, piece)
-                        yield parcel.to, Frame(FRAGMENT, 1, parcel.to, 0, 0, body).pack()
+                    for piece in kept.get(*key, run, index=index):
+                        yield parcel.to, Frame(FRAGMENT, 1, parcel.to, 0, 0, piece.pack()).pack()
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,25 +198,23 @@ class Receive:
         wanted = self.wanted[partition]
         vertex, instance = wanted.vertex, wanted.instance
         log = StateLog(str(place / self.folder))
-        pieces: dict[Span, list[memoryview]] = {}
         done: dict[Span, int] = {}
-        for data in frames:
-            frame = Frame.unpack(data)
-            run, _, content = unlabelled(frame.body)
-            if frame.kind == RUN:
-                log.write_bytes(vertex, instance, run, content)
-                done[run] = len(content)
-            else:
-                pieces.setdefault(run, []).append(content)
         missing: dict[str, str] = {}
-        for run, parts in pieces.items():
-            try:
-                content = memoryview(Code.decode(parts))
-            except TooFewFragments as error:
-                missing[str(run)] = str(error)
-                continue
-            log.write_bytes(vertex, instance, run, content)
-            done[run] = len(content)
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=ARRIVING, dir=place) as arriving:
+            came = FragmentStore(arriving)
+            runs: dict[Span, tuple[bool, int]] = {}
+            for data in frames:
+                frame = Frame.unpack(data)
+                piece = Piece.unpack(frame.body)
+                came.put(vertex, instance, piece)
+                runs[piece.run] = (frame.kind == FRAGMENT, piece.parts)
+            for run, (coded, parts) in runs.items():
+                try:
+                    contents = (_part(came, wanted, run, part, coded) for part in range(parts))
+                    done[run] = log.write_parts(vertex, instance, run, contents)
+                except TooFewFragments as error:
+                    missing[str(run)] = str(error)
         for run in wanted.runs:
             if run not in done:
                 missing.setdefault(str(run), "nothing of it came")
@@ -240,6 +237,15 @@ class Receive:
             "seconds": time.perf_counter() - started,
         }
         yield 0, Frame(STATS, DRIVER, 0, 0, instance, encode_json(answer)).pack()
+
+
+def _part(came: FragmentStore, wanted: Arrival, run: Span, part: int, coded: bool) -> bytes:
+    """Put together one part of a run from what came of it."""
+    pieces = came.get(wanted.vertex, wanted.instance, run, part=part)
+    contents = [piece.content for piece in pieces]
+    if not coded and len(contents) != 1:
+        raise TooFewFragments(len(contents), 1, 1, 0)
+    return Code.decode(contents) if coded else bytes(contents[0])
 
 
 def _take_over(wanted: Arrival, coming: StateLog, log: StateLog) -> dict[Span, int]:

@@ -29,7 +29,7 @@ from penstock.pipeline.results import (
 )
 from penstock.pipeline.wave import ON_ERROR, Wave
 from penstock.pipeline.windowed import advanced_watermarks
-from penstock.state.fragments import unlabelled
+from penstock.state.fragments import Piece
 from penstock.state.home import Keeping
 from penstock.state.runs import StateLost
 from penstock.state.spread import Tolerance
@@ -215,7 +215,9 @@ class Driver:
     ) -> None:
         """Take note of what instances saved, and hold what they sent of it."""
         names = list(wave.bases)
-        sent = {(names[f.wire], f.sender): unlabelled(f.body)[2] for f in frames if f.kind == RUN}
+        sent = {
+            (names[f.wire], f.sender): Piece.unpack(f.body).content for f in frames if f.kind == RUN
+        }
         saved = {(one.vertex, one.instance): one.saved for one in stats if one.saved is not None}
         for key, values in saved.items():
             block = self.ledger.note_saved(wave, *key, values)

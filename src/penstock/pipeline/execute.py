@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from penstock.pipeline.outcome import outcome
 from penstock.pipeline.steps import Step
 from penstock.pipeline.wave import Wave
 from penstock.pipeline.windowed import Windowed
-from penstock.state.fragments import labelled
+from penstock.state.fragments import Piece
 from penstock.state.home import Home
 from penstock.state.keyed import KeyedTable, changes, removal
 from penstock.state.runs import StateLost
@@ -111,6 +112,7 @@ class _Task:
         self.vertex, self.instance = wave.tenant(layer, partition)
         self.inputs: dict[int, list[pa.Table]] = {}
         self.out: list[Frame] = []
+        self.fragments: Iterable[Frame] = ()
         self.rows_in = 0
         self.sent: dict[int, dict[int, int]] = {}
         self.to_sinks: dict[str, list[pa.Table]] = {}
@@ -153,7 +155,7 @@ class _Task:
         except StateLost as error:
             failed = True
             self.out = [self._to_driver(ERROR, 1, encode_json(str(error)))]
-        for frame in self.out:
+        for frame in self.out if failed else chain(self.out, self.fragments):
             yield self._hop(frame.layer, frame.partition), frame.pack()
         stats = {
             "vertex": self.vertex,
@@ -290,12 +292,13 @@ class _Task:
         self.saved["bytes"] = saved.content.size
         if wave.hold:
             number = list(wave.bases).index(self.vertex)
-            body = labelled(run, 0, memoryview(saved.content))
+            body = Piece(run, 0, memoryview(saved.content)).pack()
             self.out.append(self._to_driver(RUN, number, body))
             self.saved["put_off"] = saved.put_off
         elif wave.keepers:
             self.saved["backed"] = [run.first, run.last]
-            self.out.extend(fragments(wave, *key, run, saved.content))
+            # Coded when they are sent, one part at a time.
+            self.fragments = fragments(wave, *key, run, saved.content)
 
     # ---- functions of the user's
 

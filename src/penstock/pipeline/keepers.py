@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,24 +12,25 @@ import pyarrow as pa
 from penstock.pipeline.frames import FRAGMENT, Frame
 from penstock.pipeline.wave import Wave
 from penstock.state.codec import Code
-from penstock.state.fragments import FragmentStore, labelled, sweep, unlabelled
-from penstock.state.home import COMING, STATE
+from penstock.state.fragments import FragmentStore, Piece, cut, sweep
+from penstock.state.home import ARRIVING, COMING, STATE
 from penstock.state.runs import Span
 
 
 def fragments(
     wave: Wave, vertex: str, instance: int, run: Span, content: bytes | pa.Buffer
 ) -> Iterator[Frame]:
-    """Code a run, and address each fragment to the node that keeps it."""
+    """Code a run part by part, and address each fragment to the node that keeps it."""
     spread = wave.spreads[vertex][instance]
     if not spread.keepers:
         return
     number, layer = list(wave.bases).index(vertex), len(wave.layers)
-    coded = Code(spread.r, spread.c).encode(memoryview(content))
-    for index, (keeper, fragment) in enumerate(zip(spread.keepers, coded, strict=True)):
-        body = labelled(run, index, fragment)
-        partition = wave.keepers.index(keeper)
-        yield Frame(FRAGMENT, layer, partition, number, instance, body)
+    code, partitions = Code(spread.r, spread.c), [wave.keepers.index(k) for k in spread.keepers]
+    for piece in cut(run, memoryview(content)):
+        coded = code.encode(piece.content)
+        for index, (partition, fragment) in enumerate(zip(partitions, coded, strict=True)):
+            body = replace(piece, index=index, content=fragment).pack()
+            yield Frame(FRAGMENT, layer, partition, number, instance, body)
 
 
 def keep(
@@ -42,8 +45,7 @@ def keep(
             yield 0, bytes(data)
             continue
         vertex, instance = names[frame.wire], frame.sender
-        run, index, content = unlabelled(frame.body)
-        kept.put(vertex, instance, run, index, content)
+        kept.put(vertex, instance, Piece.unpack(frame.body))
         base, floor = wave.bases[vertex][instance], wave.floors[vertex][instance]
         if base >= 0 and wave.tidy:
             kept.forget(vertex, instance, wave.backed[vertex][instance], floor)
@@ -55,6 +57,9 @@ def keep(
     for name, index in wave.coming:
         coming.setdefault(name, set()).add(index)
     sweep(place / COMING, coming)
+    if not coming:
+        for stale in place.glob(f"{ARRIVING}*"):
+            shutil.rmtree(stale, ignore_errors=True)
     sweep(
         place / STATE,
         {

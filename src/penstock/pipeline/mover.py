@@ -28,7 +28,7 @@ from penstock.pipeline.ledger import Ledger
 from penstock.pipeline.results import Carried, raise_error
 from penstock.pipeline.wave import Wave
 from penstock.state.catalog import DRIVER
-from penstock.state.fragments import labelled
+from penstock.state.fragments import Piece
 from penstock.state.recovery import Pull, Unrecoverable, plan_recovery
 from penstock.state.runs import Span, StateLost
 
@@ -179,7 +179,7 @@ class Mover:
                 for pull in pieces[name, index]:
                     run = Span(pull.block.first, pull.block.last)
                     if pull.block.held:
-                        body = labelled(run, 0, self.handover.held[pull.block])
+                        body = Piece(run, 0, self.handover.held[pull.block]).pack()
                         frame = Frame(RUN, 1, to, 0, 0, body)
                         given.setdefault(target, []).append(frame.pack())
                         parcels.setdefault(target, [])

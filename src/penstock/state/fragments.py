@@ -1,20 +1,71 @@
-"""Fragments that a node keeps for others: one file each, found by vertex, instance and versions."""
+"""Fragments that a node keeps for others: files, found by vertex, instance and versions.
+
+What is long travels, and is coded, in parts, so that no process holds much of it at once.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
 import struct
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from penstock.state.log import put
 from penstock.state.runs import Span, outdated
 
-_NAME = re.compile(r"(\d+)-(\d+)\.(\d+)")
-_HEAD = struct.Struct("<qqi4x")
+#: Bytes of a part of a run.
+PART_BYTES = 16_000_000
+
+_NAME = re.compile(r"(\d+)-(\d+)\.(\d+)of(\d+)\.(\d+)")
+_HEAD = struct.Struct("<qqIHH")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of a run that travel.
+
+    Parameters
+    ----------
+    run : Span
+    index : int
+        Number of the fragment; 0 where the bytes are those of the run itself.
+    content : bytes or memoryview
+    part, parts : int
+        Which part of the run it is of, and how many there are.
+    """
+
+    run: Span
+    index: int
+    content: bytes | memoryview
+    part: int = 0
+    parts: int = 1
+
+    def pack(self) -> bytes:
+        """Put before the bytes what they are."""
+        head = _HEAD.pack(self.run.first, self.run.last, self.index, self.part, self.parts)
+        return b"".join((head, self.content))
+
+    @classmethod
+    def unpack(cls, body: bytes | memoryview) -> Piece:
+        """Read back what `pack` wrote; the bytes are not copied."""
+        first, last, index, part, parts = _HEAD.unpack_from(body)
+        return cls(Span(first, last), index, memoryview(body)[_HEAD.size :], part, parts)
+
+
+def cut(run: Span, content: memoryview) -> Iterator[Piece]:
+    """Cut a run into parts.
+
+    Examples
+    --------
+    >>> [len(piece.content) for piece in cut(Span(0, 7), memoryview(bytes(40_000_000)))]
+    [16000000, 16000000, 8000000]
+    """
+    parts = max(1, -(-len(content) // PART_BYTES))
+    for part in range(parts):
+        yield Piece(run, 0, content[part * PART_BYTES : (part + 1) * PART_BYTES], part, parts)
 
 
 @dataclass(frozen=True)
@@ -25,56 +76,59 @@ class FragmentStore:
     --------
     >>> import tempfile
     >>> kept = FragmentStore(tempfile.mkdtemp())
-    >>> kept.put("count", 2, Span(0, 7), 1, b"...")
-    >>> kept.get("count", 2, Span(0, 7), 1), kept.get("count", 2, Span(0, 7), 0)
-    (b'...', None)
+    >>> kept.put("count", 2, Piece(Span(0, 7), 1, b"..."))
+    >>> [piece.content for piece in kept.get("count", 2, Span(0, 7))]
+    [b'...']
     """
 
     root: str
 
-    def put(self, vertex: str, instance: int, run: Span, index: int, content: object) -> None:
-        """Keep a fragment."""
-        put(self._path(vertex, instance, run, index), lambda out: out.write(content))
+    def put(self, vertex: str, instance: int, piece: Piece) -> None:
+        """Keep a fragment of a part."""
+        name = f"{piece.run}.{piece.part}of{piece.parts}.{piece.index}"
+        put(self._folder(vertex, instance) / name, lambda out: out.write(piece.content))
 
-    def get(self, vertex: str, instance: int, run: Span, index: int) -> bytes | None:
-        """Return a fragment; None when it is not there."""
-        try:
-            return self._path(vertex, instance, run, index).read_bytes()
-        except FileNotFoundError:
-            return None
+    def get(
+        self,
+        vertex: str,
+        instance: int,
+        run: Span,
+        *,
+        index: int | None = None,
+        part: int | None = None,
+    ) -> Iterator[Piece]:
+        """Read the fragments of a run that are there; those of one part, or of one number."""
+        paths = self.paths(vertex, instance)
+        for found in sorted(paths, key=lambda piece: (piece.part, piece.index)):
+            if found.run == run and index in (None, found.index) and part in (None, found.part):
+                try:
+                    yield replace(found, content=paths[found].read_bytes())
+                except FileNotFoundError:
+                    # A keeper has removed it meanwhile.
+                    continue
 
-    def paths(self, vertex: str, instance: int) -> dict[tuple[Span, int], Path]:
-        """Files of an instance's fragments."""
+    def paths(self, vertex: str, instance: int) -> dict[Piece, Path]:
+        """Files of an instance's fragments, by what they are; without their content."""
         folder = self._folder(vertex, instance)
         if not folder.is_dir():
             return {}
         matches = ((path, _NAME.fullmatch(path.name)) for path in folder.iterdir())
-        return {(Span(int(m[1]), int(m[2])), int(m[3])): path for path, m in matches if m}
+        return {_named(*map(int, m.groups())): path for path, m in matches if m}
 
     def forget(self, vertex: str, instance: int, committed: int, floor: int) -> None:
         """Remove what a committed version and later ones do not need."""
         paths = self.paths(vertex, instance)
-        old = outdated({run for run, _ in paths}, committed, floor)
-        for (run, _), path in paths.items():
-            if run in old:
+        old = outdated({piece.run for piece in paths}, committed, floor)
+        for piece, path in paths.items():
+            if piece.run in old:
                 path.unlink(missing_ok=True)
 
     def _folder(self, vertex: str, instance: int) -> Path:
         return Path(self.root) / quote(vertex, safe="") / str(instance)
 
-    def _path(self, vertex: str, instance: int, run: Span, index: int) -> Path:
-        return self._folder(vertex, instance) / f"{run.first}-{run.last}.{index}"
 
-
-def labelled(run: Span, index: int, content: bytes | memoryview) -> bytes:
-    """Put a run, and the number of a fragment, before bytes that travel."""
-    return b"".join((_HEAD.pack(run.first, run.last, index), content))
-
-
-def unlabelled(body: bytes | memoryview) -> tuple[Span, int, memoryview]:
-    """Take apart what `labelled` put together."""
-    first, last, index = _HEAD.unpack_from(body)
-    return Span(first, last), index, memoryview(body)[_HEAD.size :]
+def _named(first: int, last: int, part: int, parts: int, index: int) -> Piece:
+    return Piece(Span(first, last), index, b"", part, parts)
 
 
 def sweep(root: Path, wanted: Mapping[str, Collection[int]]) -> None:

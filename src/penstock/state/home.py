@@ -22,8 +22,9 @@ from penstock.state.runs import Span, StateLost, to_merge
 #: How state is kept safe: in fragments by peers, in a shared folder, or both.
 MODES = ("peers", "checkpoint", "both")
 
-#: Folders of a node: of the state that is in charge, and of what is copied there ahead of a move.
-STATE, COMING = "state", "coming"
+#: Folders of a node: of the state that is in charge, of what is copied there ahead of a move, and,
+#: with a name of its own each, of what arrives.
+STATE, COMING, ARRIVING = "state", "coming", "arriving-"
 
 #: Versions after which an instance that was not heard of is forgotten.
 STALE = 100

@@ -126,9 +126,14 @@ class StateLog:
 
     def write_bytes(self, vertex: str, instance: int, run: Span, content: Any) -> None:
         """Write the bytes of a run."""
+        self.write_parts(vertex, instance, run, [content])
+
+    def write_parts(self, vertex: str, instance: int, run: Span, parts: Iterable[Any]) -> int:
+        """Write the bytes of a run one part after the other; return how many they are."""
         path = self.path(vertex, instance, run)
         hashes.beside(path).unlink(missing_ok=True)
-        put(path, lambda out: out.write(content))
+        put(path, lambda out: [out.write(part) for part in parts])
+        return path.stat().st_size
 
     def take(self, vertex: str, instance: int, run: Span, other: StateLog) -> None:
         """Take over a run from another log on the same disk, which has it no more then."""
@@ -145,8 +150,8 @@ class StateLog:
             return None
 
     def read_bytes(self, vertex: str, instance: int, run: Span) -> memoryview:
-        """Read the bytes of a run."""
-        return memoryview(self.path(vertex, instance, run).read_bytes())
+        """Map the bytes of a run."""
+        return memoryview(_mapped(self.path(vertex, instance, run)))
 
     def forget(self, vertex: str, instance: int, committed: int, floor: int) -> None:
         """Remove the runs that a committed version and later ones do not need."""
@@ -180,9 +185,13 @@ def put(path: Path, write: Callable[[Any], object]) -> None:
     """Make a file that is either whole or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with pa.OSFile(str(partial), "wb") as out:
-        write(out)
-    partial.replace(path)
+    try:
+        with pa.OSFile(str(partial), "wb") as out:
+            write(out)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def _mapped(path: Path) -> pa.Buffer:
