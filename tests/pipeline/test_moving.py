@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import tracemalloc
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +23,14 @@ from penstock.pipeline import ahead as ahead_module
 from penstock.pipeline import handover as handover_module
 from penstock.pipeline.carry import Stage
 from penstock.pipeline.driver import Driver
+from penstock.pipeline.keepers import fragments
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.local import LocalBackend
+from penstock.state import fragments as fragments_module
 from penstock.state import home as home_module
 from penstock.state.files import Files
 from penstock.state.home import Keeping, forget_all
-from penstock.state.runs import StateLost
+from penstock.state.runs import Span, StateLost
 from penstock.strategies import Request, strategies
 
 DATA = pa.table({"k": [f"w{i % 37}" for i in range(600)], "v": list(range(600))})
@@ -270,7 +273,7 @@ def test_what_was_rebuilt_from_damaged_fragments_is_coded_anew(tmp_path: Path) -
     assert not instance.worn
     kept = {p.name for p in (tmp_path / "nodes").rglob("fragments/sum/0/*")}
     assert {
-        f"{b.first}-{b.last}.0" for b in setup.driver.ledger.catalog.find("sums", "sum", 0)
+        f"{b.first}-{b.last}.0of1.0" for b in setup.driver.ledger.catalog.find("sums", "sum", 0)
     } <= kept
     assert setup.result() == SUMS
 
@@ -390,7 +393,7 @@ ACTIONS = st.lists(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(ACTIONS, st.sampled_from(["peers", "both"]), st.sampled_from([1, 2, 8]))
-@pytest.mark.usefixtures("any_size")
+@pytest.mark.usefixtures("any_size", "small_parts")
 def test_any_schedule_of_moves_and_losses(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int]], mode: str, every: int
 ) -> None:
@@ -543,6 +546,56 @@ def test_much_goes_to_peers_at_once(
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copy ahead however small the state is."""
     monkeypatch.setattr(ahead_module, "SMALL_BYTES", 1)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut everything that travels into parts."""
+    monkeypatch.setattr(fragments_module, "PART_BYTES", 300)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_runs_travel_and_are_kept_in_parts(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", check=2)
+    for _ in range(3):
+        setup.batch(100)
+    assert not any("of1." in path.name for path in stored(setup))
+    setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
+    for path in stored(setup):
+        # One fragment of every part.
+        if path.name.endswith(".0"):
+            path.unlink()
+    took = setup.driver.adopt(setup.plan(1, 3))
+    assert took.rebuilt
+    assert took.moved
+    assert setup.result() == SUMS
+    assert not list(setup.backend.root.glob("*/arriving-*"))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_part_that_is_missing_is_noticed(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", check=1)
+    setup.batch(100)
+    setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
+    for path in stored(setup):
+        if ".1of" in path.name:
+            path.unlink()
+    with pytest.raises(StateLost, match=r"sum\[0\]: versions 0-0"):
+        setup.driver.adopt(setup.plan(1, 3))
+
+
+def test_coding_holds_one_part_in_memory_at_a_time(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", check=1)
+    wave = setup.driver.wave({}, 1)
+    content = bytes(8 * fragments_module.PART_BYTES)
+    tracemalloc.start()
+    try:
+        size = sum(len(f.body) for f in fragments(wave, "sum", 0, Span(0, 0), content))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert size > len(content)
+    assert most < 5 * fragments_module.PART_BYTES
 
 
 def copied() -> None:
