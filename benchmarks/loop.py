@@ -6,7 +6,7 @@
     have up to ``--nodes`` nodes, beside the same on all of them for the whole time. 10 minutes.
 ``zipf``
     Views of items with a Zipf coefficient, all there from the start, taken as fast as they can be
-    counted: the rate once warm, and LIT, for five ways to deal keys. 5 minutes a coefficient.
+    counted: the rate once warm, and LIT, for five ways to deal keys. 4 minutes a coefficient.
 ``slow-node``
     The processes of one executor are stopped for four fifths of the time. How long until nothing
     runs there any more, and the rate before, during and after. 4 minutes.
@@ -304,17 +304,19 @@ ROUTERS: dict[str, tuple[dict[str, Any], bool]] = {
 def zipf(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
     """Sustained rate and imbalance of five ways to deal keys.
 
-    In rounds, the second the other way round, and so on: what comes later finds a warmer Java.
+    In rounds, every other one the other way round: what comes later finds a warmer Java.
     """
-    names, rows = asked.routers.split(","), []
+    names: list[str] = asked.routers.split(",")
+    rows: list[Row] = []
+    order = itertools.cycle((names, names[::-1]))
     NOTE.print("zipf: runs that do not count, while Java warms up")
     for name in ("partial_key", "penstock", "hash"):
         _dealt(spark, asked, 0.0, name)
     for coefficient in [float(value) for value in asked.zipf.split(",")]:
         gaps: dict[str, list[float]] = {name: [] for name in names}
         seen: dict[str, list[Row]] = {name: [] for name in names}
-        for turn in range(asked.rounds):
-            for name in names if turn % 2 == 0 else reversed(names):
+        for _ in range(asked.rounds):
+            for name in next(order):
                 NOTE.print(f"zipf {coefficient:g}: {name}")
                 took, row = _dealt(spark, asked, coefficient, name)
                 NOTE.print(f"  {asked.rows / statistics.median(took):.0f} rows/s", row)
@@ -347,9 +349,7 @@ def _dealt(
     pipeline = app.pipeline(Backlog(inner, 0.7 * full), {"counts": Discard()}, parallelism=counts)
     # An instance a node, whatever the load: only the keys are to move.
     strategy = Penstock(overload=10.0, slack=0.0, gain=1.0, chi=0.05)
-    loop = Settings(
-        every=2, cooldown=2, stable_rounds=1, verify=1, min_nodes=nodes, max_nodes=nodes
-    )
+    loop = Settings(cooldown=2, stable_rounds=1, verify=1, min_nodes=nodes, max_nodes=nodes)
     trace = follow(
         spark,
         pipeline,
@@ -584,8 +584,8 @@ def main() -> None:
     add("--rows", type=int, default=2000, help="of a batch, for zipf")
     add("--cost-us", type=float, default=5000.0, help="of a row, for zipf and slow-node")
     add("--warm", type=int, default=8, help="batches before it counts, for zipf")
-    add("--batches", type=int, default=8, help="that count, for zipf")
-    add("--rounds", type=int, default=2, help="of all ways, for zipf")
+    add("--batches", type=int, default=12, help="that count, for zipf")
+    add("--rounds", type=int, default=1, help="of all ways, for zipf")
     add("--before-s", type=float, default=90.0, help="until the node is slow, for slow-node")
     add("--after-s", type=float, default=150.0, help="from then on, for slow-node")
     add("--json", action="store_true")
