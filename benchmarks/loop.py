@@ -8,8 +8,9 @@
     Views of items with a Zipf coefficient, all there from the start, taken as fast as they can be
     counted: the rate once warm, and LIT, for five ways to deal keys. 4 minutes a coefficient.
 ``slow-node``
-    The processes of one executor are stopped for four fifths of the time. How long until nothing
-    runs there any more, and the rate before, during and after. 4 minutes.
+    One node has a core to itself, the others share another, and rows use CPU. Then other processes
+    take nine tenths of the one node's core. How long until nothing runs there any more, and the
+    rate and the longest batch before, during and after. 4 minutes, and two cores.
 ``pause``
     All instances of a large state move at once: the longest time between two commits beside the
     longest batch and the transfer. 2 minutes.
@@ -24,21 +25,22 @@ of them say what the loop itself cost, relative to the time of the batches.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
-import signal
 import statistics
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from cores import bind, taken
 from pyspark.sql import SparkSession
 from rich.console import Console
 from tables import show
@@ -52,7 +54,7 @@ from penstock.pipeline import Discard, Pipeline, count
 from penstock.pipeline.driver import Carried
 from penstock.pipeline.generator import Generator, Keys
 from penstock.pipeline.profile import Profile
-from penstock.runtimes.spark.faults import executor_pid, processes_below
+from penstock.runtimes.spark.faults import executor_pid
 from penstock.runtimes.spark.monitor import Observed
 from penstock.store.histogram import Histogram
 from penstock.strategies.penstock import Penstock
@@ -71,6 +73,12 @@ VIEWS = 0.896
 
 #: Rates of the fluctuating stream, and the nodes that its peak is to fill up to the limit.
 LEVELS, PEAK_NODES = (1800, 3000, 4500, 2700, 2000), 4
+
+#: Cores that the rows of slow-node use in all, and CPU time of each of them.
+BURNT, BURN_US = 0.4, 1000.0
+
+#: Batches in which nodes are bound to cores, and processes that then take the one of the slow node.
+BOUND, HOGS = 5, 9
 
 
 @dataclass
@@ -127,6 +135,11 @@ class Trace:
             return 0.0
         rows = sum(o.batch.rows_in for _, o in inside[1:])
         return rows / (inside[-1][0] - inside[0][0])
+
+    def longest_s(self, since: float, until: float) -> float:
+        """Seconds of the longest batch that was committed between two moments."""
+        inside = (o.batch.duration_ms for at, o in self.batches if since <= at <= until)
+        return max(inside, default=0.0) / 1000.0
 
 
 def follow(
@@ -374,114 +387,83 @@ def _dealt(
 # ---- slow-node
 
 
-def in_pieces(batch: pa.RecordBatch, *, cost_us: float) -> pa.RecordBatch:
-    """Wait for every row in turn, so that a process which stands still falls behind."""
-    left = batch.num_rows * cost_us * 1e-6
-    while left > 0:
-        time.sleep(min(left, 0.01))
-        left -= 0.01
+def burning(batch: pa.RecordBatch, *, cost_us: float) -> pa.RecordBatch:
+    """Use CPU for every row: a thread that gets less of it takes longer."""
+    until = time.thread_time() + batch.num_rows * cost_us * 1e-6
+    while time.thread_time() < until:
+        pass
     return batch
 
 
-class Braked:
-    """Stops processes for a part of the time, for a ``with`` block."""
-
-    def __init__(self, pids: Callable[[], Iterable[int]], part: float, period_s: float) -> None:
-        self._pids, self._part, self._period_s = pids, part, period_s
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._brake, daemon=True)
-
-    def _brake(self) -> None:
-        while not self._over.is_set():
-            pids = list(self._pids())
-            for wanted, part in ((signal.SIGSTOP, self._part), (signal.SIGCONT, 1 - self._part)):
-                for pid in pids:
-                    try:
-                        os.kill(pid, wanted)
-                    except ProcessLookupError:
-                        continue
-                time.sleep(part * self._period_s)
-            if not pids:
-                return
-
-    def __enter__(self) -> Braked:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-
 def slow_node(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
-    """Brake one node, and see how long its instances stay there."""
-    nodes, rows = asked.nodes, 1_000_000
-    cost_us, interval = asked.cost_us, asked.interval
-    # Spark's part of a batch counts, too: with this the others can take over from the slow one.
-    rate = 0.4 * nodes / (cost_us * 1e-6)
-    source = Generator(rate, Keys(keys=5000, zipf=0.0), seed=5, rows=rows)
-    work = partial(in_pieces, cost_us=cost_us)
+    """Take the CPU of one node, and see how long its instances stay there."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        NOTE.print("slow-node: there is one core only, and the slow node needs one of its own")
+        raise SystemExit(2)
+    nodes, interval = asked.nodes, asked.interval
+    # The others share one core, and have to do with it when they are alone.
+    rate = BURNT / (BURN_US * 1e-6)
+    source = Generator(rate, Keys(keys=5000, zipf=0.0), seed=5, rows=1_000_000)
     pipeline = (
-        Pipeline("waiting")
+        Pipeline("burning")
         .source("keys", source, parallelism=2, rate_per_s=rate)
         .keyed(
-            "wait",
+            "burn",
             by="key",
             reduce={"n": count()},
-            work=work,
+            work=partial(burning, cost_us=BURN_US),
             parallelism=3 * nodes,
-            cpu_us_per_tuple=cost_us,
+            # For the first plan only, which is to use all nodes.
+            cpu_us_per_tuple=0.7 * nodes / rate * 1e6,
         )
         .sink("out", Discard())
     )
     app = str(spark.sparkContext.applicationId)
     seen: dict[str, float] = {}
-    brakes: list[Braked] = []
     victim: list[str] = []
 
     def each(run: engine.Run, trace: Trace) -> None:
-        used = {spot.node for spots in run.plan.placement.values() for spot in spots}
-        if "braked" not in seen and trace.now > asked.before_s:
-            victim.append(sorted(used)[-1])
-            pid = executor_pid(app, victim[0].removeprefix("executor-"))
-            brakes.append(Braked(lambda: processes_below(pid), 0.8, 0.25))
-            brakes[0].__enter__()
-            seen["braked"] = trace.now
-            seen["braked_batch"] = len(trace.batches)
+        on = Counter(spot.node for spots in run.plan.placement.values() for spot in spots)
+        if len(trace.batches) <= BOUND:
+            victim[:] = victim or [max(on)]
+            for node in run.plan.nodes:
+                pid = executor_pid(app, node.removeprefix("executor-"))
+                bind(pid, cores[0] if node == victim[0] else cores[1])
+        elif "slow" not in seen and trace.now > asked.before_s:
+            hogs.enter_context(taken(cores[0], HOGS))
+            seen["slow"], seen["instances"] = trace.now, on[victim[0]]
             NOTE.print(f"  {trace.now:5.0f} s {victim[0]} is slow from here on")
-        elif "braked" in seen and "left" not in seen and victim[0] not in used:
+        elif "slow" in seen and "left" not in seen and victim[0] not in on:
             seen["left"] = trace.now
-            seen["left_batch"] = len(trace.batches)
             NOTE.print(f"  {trace.now:5.0f} s nothing is left on {victim[0]}")
 
-    strategy = Penstock(most=0.8)
-    control = Settings(every=3, cooldown=5, max_nodes=nodes)
-    try:
+    with contextlib.ExitStack() as hogs:
         trace = follow(
             spark,
             pipeline,
-            strategy,
+            # No node is released while all is well, and nothing moves for less traffic.
+            Penstock(slack=0.0, gain=1.0),
             asked.before_s + asked.after_s,
             each,
-            control=control,
+            control=Settings(every=3, cooldown=5, min_nodes=nodes, max_nodes=nodes),
             interval_s=interval,
             queue=int(rate * 2 * interval),
         )
-    finally:
-        for brake in brakes:
-            brake.__exit__()
-    braked, left = seen["braked"], seen.get("left", trace.now)
-    before = trace.rate(braked / 2, braked)
-    after = trace.rate(left + (trace.now - left) / 3, trace.now)
+    slow, left = seen["slow"], seen.get("left", trace.now)
+    late = left + (trace.now - left) / 3
+    spans = {"before": (2 / 3 * slow, slow), "during": (slow, left), "after": (late, trace.now)}
+    rates = {name: trace.rate(*span) for name, span in spans.items()}
     return [
         {
-            "slow_after_s": braked,
-            "left_after_s": left - braked if "left" in seen else None,
-            "left_after_batches": seen.get("left_batch", 0) - seen["braked_batch"],
-            "rows_per_s_before": before,
-            "during": trace.rate(braked, left),
-            "after": after,
-            "after_over_before": after / before,
+            "slow_after_s": slow,
+            "instances_there": seen["instances"],
+            "left_after_s": left - slow if "left" in seen else None,
+            "batches_meanwhile": sum(slow < at <= left for at, _ in trace.batches),
+            "offered_rows_per_s": rate,
+            **{f"rows_per_s_{name}": value for name, value in rates.items()},
+            **{f"longest_batch_s_{n}": trace.longest_s(*span) for n, span in spans.items()},
+            "after_over_before": rates["after"] / rates["before"],
             "decisions": len(trace.made),
             "lost": trace.lost,
             "duplicated": trace.duplicated,
@@ -565,6 +547,9 @@ KINDS: dict[str, Callable[[SparkSession, argparse.Namespace], list[Row]]] = {
     "square": square,
 }
 
+#: Nodes of kinds that do not have six. The more share a core, the less a slow one stands out.
+NODES = {"slow-node": 3}
+
 
 def main() -> None:
     """Run what is asked for, each kind on a cluster of its own."""
@@ -573,7 +558,7 @@ def main() -> None:
     )
     add = parser.add_argument
     add("kinds", nargs="*", default=list(KINDS), metavar="KIND", help=", ".join(KINDS))
-    add("--nodes", type=int, default=6)
+    add("--nodes", type=int, help="6 by default, 3 for slow-node")
     add("--memory-mb", type=int, default=700, help="of each node")
     add("--scale", type=float, default=0.1, help="of the rates of the streams")
     add("--interval", type=float, default=2.0, help="seconds from one batch to the next")
@@ -582,7 +567,7 @@ def main() -> None:
     add("--zipf", default="0.2,0.4,0.6,0.8,1.0,1.2", help="coefficients")
     add("--routers", default=",".join(ROUTERS), help="for zipf")
     add("--rows", type=int, default=2000, help="of a batch, for zipf")
-    add("--cost-us", type=float, default=5000.0, help="of a row, for zipf and slow-node")
+    add("--cost-us", type=float, default=5000.0, help="of a row, for zipf")
     add("--warm", type=int, default=8, help="batches before it counts, for zipf")
     add("--batches", type=int, default=12, help="that count, for zipf")
     add("--rounds", type=int, default=1, help="of all ways, for zipf")
@@ -594,7 +579,9 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown {sorted(unknown)}; there are {', '.join(KINDS)}")
     results: dict[str, list[Row]] = {}
+    given = asked.nodes
     for kind in asked.kinds:
+        asked.nodes = given or NODES.get(kind, 6)
         with engine.cluster(engine.embedded(asked.nodes, 1, asked.memory_mb)) as spark:
             results[kind] = KINDS[kind](spark, asked)
         if not asked.json:
