@@ -368,6 +368,20 @@ def test_a_step_waits_for_its_state_to_be_copied_ahead() -> None:
     assert diff(waiting.runtime.plan, plain.runtime.plan).empty
 
 
+def test_a_step_is_made_in_as_many_portions_as_it_takes() -> None:
+    plain, slowly = turning(), turning(portions=3)
+    plain.run(30)
+    slowly.run(30)
+    assert slowly.events[1].status is Status.DONE
+    whole = [what for _, what in steps(plain)]
+    assert [what for _, what in steps(slowly)] == [
+        told for what in whole for told in (*(2 * [f"a portion of {what}"]), what)
+    ]
+    batches = [batch for batch, _ in steps(slowly)]
+    assert len(set(batches)) == len(batches), "a batch between two of them"
+    assert diff(slowly.runtime.plan, plain.runtime.plan).empty
+
+
 def test_a_step_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "AHEAD_BATCHES", 5)
     slow = turning(ahead_batches=10_000)

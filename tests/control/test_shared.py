@@ -179,6 +179,15 @@ def test_a_failure_in_an_action_drops_one_and_a_refusal_none(
     assert not together.failures
 
 
+def test_a_plan_is_applied_when_all_have_made_their_portions() -> None:
+    pair = Pair()
+    together = pair.together
+    turned = replace(together.plan, node_of=(together.plan.node_of + 1) % 4)
+    pair.parts["a"].portions = 3
+    assert [together.apply(turned).left for _ in range(3)] == [True, True, False]
+    assert not diff(together.plan, turned).moves
+
+
 def test_a_plan_is_prepared_when_all_have_prepared_their_part(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import tracemalloc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from penstock.model.arrays import frozen_ints
 from penstock.pipeline import Memory, Pipeline, Rows, count, total
 from penstock.pipeline import ahead as ahead_module
 from penstock.pipeline import handover as handover_module
+from penstock.pipeline import portions as portions_module
 from penstock.pipeline.carry import Stage
-from penstock.pipeline.driver import Driver
+from penstock.pipeline.driver import Carried, Driver
 from penstock.pipeline.keepers import fragments
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.local import LocalBackend
@@ -32,6 +33,7 @@ from penstock.state.files import Files
 from penstock.state.home import Keeping, forget_all
 from penstock.state.runs import Span, StateLost
 from penstock.strategies import Request, strategies
+from penstock.strategies.route.two_tier import resize
 
 DATA = pa.table({"k": [f"w{i % 37}" for i in range(600)], "v": list(range(600))})
 SUMS = {f"w{r}": sum(v for v in range(600) if v % 37 == r) for r in range(37)}
@@ -379,12 +381,82 @@ ACTIONS = st.lists(
         st.tuples(st.just("move"), st.integers(0, 4)),
         st.tuples(st.just("prepare"), st.integers(0, 4)),
         st.tuples(st.just("scale"), st.integers(1, 6)),
+        st.tuples(st.just("portions"), st.integers(1, 6)),
         st.tuples(st.just("lose"), st.integers(0, 4)),
         st.tuples(st.just("forget"), st.just(0)),
         st.tuples(st.just("batch"), st.integers(1, 60)),
     ),
     max_size=12,
 )
+
+
+def in_portions(setup: Setup, plan: Plan, most: int) -> Iterator[Carried]:
+    """Adopt a plan with a table, dealing so many bytes at a time."""
+    held = setup.driver.held["sum"].table
+    assert held is not None
+    plan = replace(plan, routing={"sum": resize(held, plan.parallelism["sum"])})
+    before, portions_module.PORTION_BYTES = portions_module.PORTION_BYTES, most
+    try:
+        for _ in range(1000):
+            part = setup.driver.portion(plan)
+            yield setup.driver.adopt(part)
+            if part is plan:
+                return
+    finally:
+        portions_module.PORTION_BYTES = before
+    raise AssertionError("it does not come to an end")
+
+
+@pytest.mark.parametrize("mode", ["peers", "both"])
+@pytest.mark.parametrize("instances", [1, 2, 3, 7])
+def test_partitions_are_dealt_in_portions(tmp_path: Path, mode: str, instances: int) -> None:
+    setup = Setup(tmp_path, mode)
+    setup.batch(200)
+    plan, took = setup.plan(1, instances), []
+    for one in in_portions(setup, plan, 400):
+        took.append(one)
+        used = setup.driver.plan.routing["sum"].partitions
+        assert max(used) < len(setup.driver.held["sum"].instances)
+        setup.batch(5)
+        forget_all()
+    assert setup.driver.plan.parallelism["sum"] == instances
+    if instances != 3:
+        assert len(took) > 2
+    assert setup.result() == SUMS
+
+
+@pytest.mark.parametrize("most", [1, 10_000_000])
+def test_a_portion_is_one_partition_at_least_and_all_if_there_is_room(
+    tmp_path: Path, most: int
+) -> None:
+    setup = Setup(tmp_path, "peers")
+    setup.batch(200)
+    table, plan = setup.driver.plan.routing["sum"], setup.plan(0, 4)
+    moved = []
+    for _ in in_portions(setup, plan, most):
+        after = setup.driver.plan.routing["sum"]
+        moved.append(sum(a != b for a, b in zip(table.partitions, after.partitions, strict=True)))
+        table = after
+    assert moved == [48] if most > 1 else set(moved) == {1}
+
+
+def test_an_executor_lost_between_portions_costs_nothing(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", check=2)
+    setup.batch(200)
+    for number, _ in enumerate(in_portions(setup, setup.plan(0, 5), 400)):
+        setup.batch(5)
+        if number == 1:
+            break
+    setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
+    setup.driver.adopt(setup.plan(0, 5))
+    assert setup.result() == SUMS
+
+
+def test_without_peers_all_is_dealt_at_once(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "checkpoint")
+    setup.batch(200)
+    assert len(list(in_portions(setup, setup.plan(0, 5), 1))) == 1
+    assert setup.result() == SUMS
 
 
 @settings(
@@ -412,6 +484,10 @@ def test_any_schedule_of_moves_and_losses(
         elif kind == "scale":
             instances = number
             setup.driver.adopt(setup.plan(turn, instances))
+        elif kind == "portions":
+            instances = number
+            for _ in in_portions(setup, setup.plan(turn, instances), 500):
+                setup.batch(5)
         elif kind == "lose" and len(setup.backend.nodes) > 2:
             setup.backend.lose(setup.backend.nodes[number % len(setup.backend.nodes)])
             setup.driver.adopt(setup.plan(turn, instances))

@@ -27,6 +27,7 @@ from penstock.apps.commcount import CommCount
 from penstock.control import Settings
 from penstock.pipeline import Discard, Memory, Pipeline
 from penstock.pipeline import ahead as copying
+from penstock.pipeline import portions as dealing
 from penstock.runtimes.spark import calibrate
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
@@ -218,6 +219,47 @@ def _ahead(spark: Any, *, kill: bool = False) -> dict[str, Any]:
         "applied": None if applied is None else asdict(applied),
         "killed": len(killed),
         "threads": left,
+        "events": texts,
+    }
+
+
+def portions_killed(spark: Any) -> dict[str, Any]:
+    """Deal all router partitions anew, a portion after each batch; an executor dies on the way."""
+    _ask_for(spark, NODES)
+    app = CommCount(items=20_000)
+    ends = (10 * ROWS, *range(10 * ROWS + 300, 11 * ROWS + 1, 300))
+    source = app.source(1e6, zipf=0.2, seed=11, rows=ends[-1])
+    pipeline = app.pipeline(source, parallelism=NODES)
+    run = engine.Run(pipeline, spark, strategies.make("even"), engine.Options(control=None))
+    runtime, wanted = SparkRuntime(run), tuple[int, ...]()
+    applied: list[Any] = []
+    most, dealing.PORTION_BYTES = dealing.PORTION_BYTES, 40_000
+    try:
+        for start, end in pairwise((0, *ends)):
+            run.batch({"behaviors": ((start, end),)})
+            table = run.plan.routing["count"]
+            wanted = wanted or tuple((home + 1) % NODES for home in table.partitions)
+            if applied and not applied[-1].left:
+                continue
+            target = replace(table, partitions=wanted)
+            plan = replace(run.plan, routing={**run.plan.routing, "count": target})
+            applied.append(runtime.apply(plan))
+            if len(applied) == 2:
+                os.kill(_executor_pid(run.holding()[0]), signal.SIGKILL)
+        counts, reached = (run.lost, run.duplicated), run.plan.routing["count"].partitions
+        texts = [event.text for event in run.records().events]
+    finally:
+        dealing.PORTION_BYTES = most
+        run.abandon()
+    _await_executors(spark, NODES)
+    out = pipeline["counts"].sink
+    assert isinstance(out, Memory)
+    expected = app.expected(source.read(0, ends[-1]))["counts"]
+    return {
+        "equal": app.result("counts", out.table()).equals(app.result("counts", expected)),
+        "lost_or_twice": counts,
+        "applied": [asdict(one) for one in applied],
+        "reached": reached == wanted,
         "events": texts,
     }
 
@@ -499,6 +541,7 @@ CHECKS = {
     "together": together,
     "ahead": ahead,
     "ahead_killed": ahead_killed,
+    "portions_killed": portions_killed,
     "kill_worker": kill_worker,
     "kill_executor": kill_executor,
     "contract": contract,

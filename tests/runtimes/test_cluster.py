@@ -70,6 +70,19 @@ def test_state_is_copied_ahead_of_a_move(results: dict[str, Any], check: str) ->
         assert any("lost executors" in text for text in found["events"])
 
 
+def test_partitions_are_dealt_in_portions_while_executors_die(results: dict[str, Any]) -> None:
+    found = results["portions_killed"]
+    assert found["equal"], found
+    assert found["lost_or_twice"] == [0, 0]
+    assert found["reached"]
+    *portions, last = found["applied"]
+    assert len(portions) >= 2
+    assert all(one["left"] for one in portions)
+    assert not last["left"]
+    assert all(one["state_bytes"] > 0 for one in (*portions, last))
+    assert any("lost executors" in text for text in found["events"])
+
+
 def test_several_topologies_share_the_nodes(results: dict[str, Any]) -> None:
     found = results["together"]
     assert found["ended"]

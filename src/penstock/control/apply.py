@@ -192,12 +192,17 @@ class Applier:
             self.machine.on("fail")
             self._fail(StepTaken(what, batch, failed=str(error)), Ending.FAILED)
             return
-        self.flight = replace(flight, done=flight.done + 1, waited=0)
+        done = flight.done if applied.left else flight.done + 1
+        self.flight = replace(flight, done=done, waited=0)
         step = StepTaken(
-            what, batch, applied.seconds, applied.state_bytes, ahead_bytes=applied.ahead_bytes
+            f"a portion of {what}" if applied.left else what,
+            batch,
+            applied.seconds,
+            applied.state_bytes,
+            ahead_bytes=applied.ahead_bytes,
         )
         self._did(step, Status.MOVING)
-        self.machine.on("all moved" if flight.done + 1 == len(stages) else "moved")
+        self.machine.on("all moved" if done == len(stages) else "moved")
 
     def _must_wait(self, plan: Plan, flight: Flight) -> bool:
         """Whether state is still being copied ahead; after a loss nobody waits for that."""

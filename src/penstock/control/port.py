@@ -69,11 +69,14 @@ class Applied:
         Time that the stream stood still for it.
     state_bytes, ahead_bytes : int
         State that was carried in that time, and state that was copied ahead of it.
+    left : bool
+        Whether more of it is to be made.
     """
 
     seconds: float = 0.0
     state_bytes: int = 0
     ahead_bytes: int = 0
+    left: bool = False
 
 
 class Runtime(Protocol):
@@ -142,6 +145,9 @@ class Runtime(Protocol):
 
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on, carrying the state that it moves.
+
+        One that moves much may be made in portions: as long as something is `Applied.left`, what is
+        in force is on the way to it. Call it again after the next batch then.
 
         Raises
         ------

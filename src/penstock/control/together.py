@@ -119,7 +119,7 @@ class Together:
             When one could not change. It keeps its plan; those before it have their new one.
         """
         parts = split_plan(plan, {name: r.topology for name, r in self._left().items()})
-        seconds, state_bytes, ahead_bytes = 0.0, 0, 0
+        seconds, state_bytes, ahead_bytes, left = 0.0, 0, 0, False
         for name, part in parts.items():
             runtime = self.runtimes[name]
             try:
@@ -134,9 +134,10 @@ class Together:
             seconds += took.seconds
             state_bytes += took.state_bytes
             ahead_bytes += took.ahead_bytes
+            left = left or took.left
         self._left()
         self._plan = plan
-        return Applied(seconds, state_bytes, ahead_bytes)
+        return Applied(seconds, state_bytes, ahead_bytes, left)
 
     def _each(self, action: Callable[[Runtime], None]) -> None:
         """Act on all that are left; one that fails drops out."""

@@ -19,6 +19,7 @@ from penstock.pipeline.journal import Journal
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.ledger import Ledger
 from penstock.pipeline.mover import Mover
+from penstock.pipeline.portions import portion
 from penstock.pipeline.results import (
     BatchResult,
     Carried,
@@ -261,6 +262,32 @@ class Driver:
         self._mover.ahead.end()
         self._mover.handover.end()
 
+    def portion(self, plan: Plan) -> Plan:
+        """Return the plan, or one on the way to it, if it deals more state than a pause is to take.
+
+        At once is dealt what has no table in the plan, since that is made of the one in force, and
+        state that no peers keep, whose size is not known.
+        """
+        self._check(plan)
+        tables = {
+            name: (held.table, plan.routing[name])
+            for name, held in self.held.items()
+            if not held.empty
+            and held.table is not None
+            and name in plan.routing
+            and table_for(name, held, plan) is plan.routing[name]
+        }
+        sizes = {
+            name: [self.ledger.size_bytes(name, i) for i in range(len(self.held[name].instances))]
+            for name in tables
+        }
+        return portion(plan, self.plan, tables, sizes)
+
+    def _check(self, plan: Plan) -> None:
+        names = {vertex.name for vertex in self.layout.vertices}
+        if set(plan.parallelism) != names:
+            raise InvalidValue("plan", "a run", f"for {sorted(names)}", sorted(plan.parallelism))
+
     def adopt(self, plan: Plan) -> Carried:
         """Use another plan from the next batch on, after carrying the state that it moves.
 
@@ -272,9 +299,7 @@ class Driver:
         started = time.perf_counter()
         brought = self._mover.ahead.end()
         self._mover.handover.end()
-        names = {vertex.name for vertex in self.layout.vertices}
-        if set(plan.parallelism) != names:
-            raise InvalidValue("plan", "a run", f"for {sorted(names)}", sorted(plan.parallelism))
+        self._check(plan)
         tables = {name: table_for(name, held, plan) for name, held in self.held.items()}
         routing = {**plan.routing, **{n: t for n, t in tables.items() if t is not None}}
         plan = replace(plan, routing=routing)

@@ -216,6 +216,10 @@ class Ledger:
         backed = self.held[name].instances[index].backed
         return chain(self.catalog.find(self.topology, name, index), backed)
 
+    def size_bytes(self, name: str, index: int) -> int:
+        """Size of an instance's state, by what peers and the driver have of it."""
+        return sum(block.size_bytes for block in self.blocks(name, index))
+
     def _with_peers(self, name: str, index: int) -> tuple[Block, ...]:
         """Find what can be lost with nodes: the driver does not go with them."""
         return tuple(block for block in self.blocks(name, index) if not block.held)

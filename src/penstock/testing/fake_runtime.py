@@ -61,6 +61,8 @@ class FakeRuntime:
         Batches that a measurement looks back on.
     ahead_batches : int
         Batches that copying state ahead of a plan takes.
+    portions : int
+        Calls of ``apply`` that a plan takes; it is in force after the last.
     """
 
     topology: Topology
@@ -77,6 +79,7 @@ class FakeRuntime:
     fails: dict[str, str] = field(default_factory=dict)
     window: int = 20
     ahead_batches: int = 0
+    portions: int = 1
     #: Every call that could change something: batch, method, argument.
     calls: list[tuple[int, str, object]] = field(default_factory=list, init=False)
     #: Live nodes after each batch.
@@ -96,6 +99,7 @@ class FakeRuntime:
         self._arrived: deque[float] = deque(maxlen=LATELY)
         self._coming: list[int] = []
         self._batch = -1
+        self._portioned = 0
         self._queue = 0.0
         self._processed = 0.0
         self._made = len(self.cluster)
@@ -189,9 +193,12 @@ class FakeRuntime:
         state = sum(
             self.topology[m.operator].state_mb / plan.parallelism[m.operator] for m in moved
         )
-        self.plan = plan
-        self._samples.clear()
-        return Applied(seconds=state / 125.0, state_bytes=int(state * 1e6))
+        self._portioned += 1
+        left = bool(self._portioned % self.portions)
+        if not left:
+            self.plan = plan
+            self._samples.clear()
+        return Applied(seconds=state / 125.0, state_bytes=int(state * 1e6), left=left)
 
     # ---- inside
 

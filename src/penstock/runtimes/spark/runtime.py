@@ -109,9 +109,10 @@ class SparkRuntime:
         return self._run.driver.prepare(plan)
 
     def apply(self, plan: Plan) -> Applied:
-        """Use a plan from the next batch on."""
+        """Use a plan from the next batch on, or the next portion of it."""
         try:
-            took = self._run.change(plan)
+            part = self._run.driver.portion(plan)
+            took = self._run.change(part)
         except (ExecutorLost, StateLost) as error:
             raise ActionFailed(str(error)) from error
-        return Applied(took.seconds, took.state_bytes, took.ahead_bytes)
+        return Applied(took.seconds, took.state_bytes, took.ahead_bytes, part is not plan)
