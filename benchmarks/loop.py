@@ -5,15 +5,16 @@
     waits where it is counted, so that every node has a capacity of its own. Penstock, which may
     have up to ``--nodes`` nodes, beside the same on all of them for the whole time. 10 minutes.
 ``zipf``
-    Views of items with a Zipf coefficient, all there from the start, taken as fast as they can be
-    counted: the rate once warm, and LIT, for five ways to deal keys. 4 minutes a coefficient.
+    Views of items with a Zipf coefficient, taken as fast as they can be counted: the rate once
+    warm, and LIT, for five ways to deal keys, which take turns batch by batch, so that whatever
+    slows the machine slows all of them. 4 minutes a coefficient.
 ``slow-node``
     One node has a core to itself, the others share another, and rows use CPU. Then other processes
     take nine tenths of the one node's core. How long until nothing runs there any more, and the
     rate and the longest batch before, during and after. 4 minutes, and two cores.
 ``pause``
-    All instances of a large state move at once: the longest time between two commits beside the
-    longest batch and the transfer. 2 minutes.
+    All instances of a large state move, or all of their router partitions: the longest time between
+    two commits beside the longest batch and the transfer. 3 minutes.
 ``level``, ``square``
     A noisy level for ``--minutes``, and a square wave with an edge a minute: decisions after the
     first minute.
@@ -25,15 +26,17 @@ of them say what the loop itself cost, relative to the time of the batches.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
 import os
+import random
 import statistics
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -49,13 +52,14 @@ from penstock import spark as engine
 from penstock.apps.commcount import CommCount
 from penstock.control import Event, Settings
 from penstock.control.events import Status
+from penstock.control.port import Applied
 from penstock.model import Plan
 from penstock.pipeline import Discard, Pipeline, count
-from penstock.pipeline.driver import Carried
 from penstock.pipeline.generator import Generator, Keys
 from penstock.pipeline.profile import Profile
 from penstock.runtimes.spark.faults import executor_pid
 from penstock.runtimes.spark.monitor import Observed
+from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.store.histogram import Histogram
 from penstock.strategies.penstock import Penstock
 
@@ -142,15 +146,15 @@ class Trace:
         return max(inside, default=0.0) / 1000.0
 
 
-def follow(
+@contextmanager
+def watched(
     spark: SparkSession,
     pipeline: Pipeline,
     strategy: Any,
-    seconds: float,
     each: Callable[[engine.Run, Trace], None] = lambda run, trace: None,
     **options: Any,
-) -> Trace:
-    """Run a pipeline to its end, or for so many seconds, and return what was seen."""
+) -> Iterator[tuple[engine.Run, Trace]]:
+    """Run a pipeline, which is stopped in the end, and see what it does."""
     trace = Trace()
     made: list[engine.Run] = []
 
@@ -172,12 +176,25 @@ def follow(
     ) as run:
         made.append(run)
         trace.start = time.monotonic()
-        while not run.await_end(0.5) and trace.now < seconds:
-            trace.nodes.append((trace.now, len(run.executors())))
-        trace.nodes.append((trace.now, len(run.executors())))
+        yield run, trace
         run.stop()
         trace.loop_s = run.loop.spent_s if run.loop is not None else 0.0
         trace.lost, trace.duplicated = run.lost, run.duplicated
+
+
+def follow(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    strategy: Any,
+    seconds: float,
+    each: Callable[[engine.Run, Trace], None] = lambda run, trace: None,
+    **options: Any,
+) -> Trace:
+    """Run a pipeline to its end, or for so many seconds, and return what was seen."""
+    with watched(spark, pipeline, strategy, each, **options) as (run, trace):
+        while not run.await_end(0.5) and trace.now < seconds:
+            trace.nodes.append((trace.now, len(run.executors())))
+        trace.nodes.append((trace.now, len(run.executors())))
     return trace
 
 
@@ -304,6 +321,48 @@ class Backlog:
         return self.inner.read(start, stop)
 
 
+class InTurn(Backlog):
+    """A backlog that gives a batch when it is told to, and says when the next is asked for."""
+
+    def __init__(self, inner: Generator, rate_per_s: float, size: int) -> None:
+        super().__init__(inner, rate_per_s)
+        self._size, self._given, self._asked_at, self._over = size, 0, 0.0, False
+        self._asked, self._go = threading.Event(), threading.Event()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tasks only read."""
+        return Backlog, (self.inner, self.rate_per_s)
+
+    def available(self, elapsed_s: float) -> int:
+        """Wait for the turn."""
+        self._asked_at = time.perf_counter()
+        self._asked.set()
+        self._go.wait()
+        if not self._over:
+            self._go.clear()
+            self._given += self._size
+        return self._given
+
+    def batch(self, run: engine.Run) -> float:
+        """Have a batch run, and return the seconds until the next was asked for."""
+        self._await(run)
+        self._asked.clear()
+        began = time.perf_counter()
+        self._go.set()
+        self._await(run)
+        return self._asked_at - began
+
+    def close(self) -> None:
+        """Wait no more, and give nothing more."""
+        self._over = True
+        self._go.set()
+
+    def _await(self, run: engine.Run) -> None:
+        while not self._asked.wait(1.0):
+            if run.await_end(0.0):
+                raise RuntimeError("the run ended before its rows did")
+
+
 #: Ways to deal keys: options of the application, and whether the loop is on.
 ROUTERS: dict[str, tuple[dict[str, Any], bool]] = {
     "hash": ({}, False),
@@ -315,73 +374,74 @@ ROUTERS: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 def zipf(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
-    """Sustained rate and imbalance of five ways to deal keys.
-
-    In rounds, every other one the other way round: what comes later finds a warmer Java.
-    """
+    """Sustained rate and imbalance of five ways to deal keys."""
     names: list[str] = asked.routers.split(",")
     rows: list[Row] = []
-    order = itertools.cycle((names, names[::-1]))
-    NOTE.print("zipf: runs that do not count, while Java warms up")
-    for name in ("partial_key", "penstock", "hash"):
-        _dealt(spark, asked, 0.0, name)
     for coefficient in [float(value) for value in asked.zipf.split(",")]:
-        gaps: dict[str, list[float]] = {name: [] for name in names}
-        seen: dict[str, list[Row]] = {name: [] for name in names}
-        for _ in range(asked.rounds):
-            for name in next(order):
-                NOTE.print(f"zipf {coefficient:g}: {name}")
-                took, row = _dealt(spark, asked, coefficient, name)
-                NOTE.print(f"  {asked.rows / statistics.median(took):.0f} rows/s", row)
-                gaps[name] += took
-                seen[name].append(row)
-        batch_s = {name: statistics.median(took) for name, took in gaps.items()}
-        rows += [
-            {
-                "zipf": coefficient,
-                "router": name,
-                "rows_per_s": asked.rows / batch_s[name],
-                "over_hash": batch_s["hash"] / batch_s[name] if "hash" in names else None,
-                **{key: max(row[key] for row in seen[name]) for key in seen[name][0]},
-            }
-            for name in names
-        ]
+        NOTE.print(f"zipf {coefficient:g}")
+        took, seen = _dealt(spark, asked, coefficient, names)
+        for name in names:
+            row = {"zipf": coefficient, "router": name}
+            row["rows_per_s"] = asked.rows / statistics.median(took[name])
+            for other in ("hash", "partial_key"):
+                if other in names:
+                    row |= _over(took[name], took[other], other)
+            rows.append(row | seen[name])
+            NOTE.print(rows[-1])
     return rows
 
 
+def _over(own: list[float], other: list[float], name: str) -> Row:
+    """Compare two ways by the batches that they ran next to each other."""
+    ratios = [b / a for a, b in zip(own, other, strict=True)]
+    error = statistics.stdev(ratios) / len(ratios) ** 0.5
+    return {f"over_{name}": statistics.median(ratios), f"over_{name}_error": error}
+
+
 def _dealt(
-    spark: SparkSession, asked: argparse.Namespace, coefficient: float, name: str
-) -> tuple[list[float], Row]:
-    options, control = ROUTERS[name]
-    size, warm, nodes = asked.rows, asked.warm, asked.nodes
-    app = CommCount(items=1000, cost_us=asked.cost_us, **options)
-    inner = app.source(1e6, zipf=coefficient, seed=3, rows=size * (warm + asked.batches))
-    full = nodes / (VIEWS * asked.cost_us * 1e-6)
-    counter = "count-parts" if app.split else "count"
-    counts = {"behaviors": 2, "count": 2} | {counter: nodes}
-    pipeline = app.pipeline(Backlog(inner, 0.7 * full), {"counts": Discard()}, parallelism=counts)
+    spark: SparkSession, asked: argparse.Namespace, coefficient: float, names: list[str]
+) -> tuple[dict[str, list[float]], dict[str, Row]]:
+    """Run all ways in turn, in another order every round."""
+    size, nodes = asked.rows, asked.nodes
+    took: dict[str, list[float]] = {name: [] for name in names}
+    lanes: dict[str, tuple[InTurn, engine.Run, Trace, str]] = {}
+    order = random.Random(0)
     # An instance a node, whatever the load: only the keys are to move.
     strategy = Penstock(overload=10.0, slack=0.0, gain=1.0, chi=0.05)
     loop = Settings(cooldown=2, stable_rounds=1, verify=1, min_nodes=nodes, max_nodes=nodes)
-    trace = follow(
-        spark,
-        pipeline,
-        strategy,
-        600,
-        control=loop if control else None,
-        queue=size,
-        interval_s=0.0,
-    )
-    ends = [at for at, _ in trace.batches]
-    late = [o.batch for _, o in trace.batches[warm:]]
-    return [b - a for a, b in itertools.pairwise(ends)][warm - 1 :], {
-        "lit": statistics.median(batch.lit.get(counter, 0.0) for batch in late),
-        "decisions": len(trace.made),
-        "nodes": late[-1].nodes_used,
-        "lost": trace.lost,
-        "duplicated": trace.duplicated,
-        "loop_share": trace.overhead(),
-    }
+    full = nodes / (VIEWS * asked.cost_us * 1e-6)
+    with ExitStack() as stack:
+        for name in names:
+            options, control = ROUTERS[name]
+            app = CommCount(items=1000, cost_us=asked.cost_us, **options)
+            inner = app.source(1e6, zipf=coefficient, seed=3)
+            source = InTurn(inner, 0.7 * full, size)
+            counter = "count-parts" if app.split else "count"
+            counts = {"behaviors": 2, "count": 2} | {counter: nodes}
+            pipeline = app.pipeline(source, {"counts": Discard()}, parallelism=counts)
+            settings = loop if control else None
+            made = watched(spark, pipeline, strategy, control=settings, queue=size, interval_s=0.0)
+            run, trace = stack.enter_context(made)
+            stack.callback(source.close)
+            lanes[name] = (source, run, trace, counter)
+        for number in range(asked.warm + asked.batches):
+            for name in order.sample(names, len(names)):
+                source, run, _, _ = lanes[name]
+                seconds = source.batch(run)
+                if number >= asked.warm:
+                    took[name].append(seconds)
+    seen = {}
+    for name, (_, _, trace, counter) in lanes.items():
+        late = [o.batch for _, o in trace.batches[asked.warm :]]
+        seen[name] = {
+            "lit": statistics.median(batch.lit.get(counter, 0.0) for batch in late),
+            "decisions": len(trace.made),
+            "nodes": late[-1].nodes_used,
+            "lost": trace.lost,
+            "duplicated": trace.duplicated,
+            "loop_share": trace.overhead(),
+        }
+    return took, seen
 
 
 # ---- slow-node
@@ -438,7 +498,7 @@ def slow_node(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
             seen["left"] = trace.now
             NOTE.print(f"  {trace.now:5.0f} s nothing is left on {victim[0]}")
 
-    with contextlib.ExitStack() as hogs:
+    with ExitStack() as hogs:
         trace = follow(
             spark,
             pipeline,
@@ -476,57 +536,62 @@ def slow_node(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
 
 
 def pause(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
-    """Move all state, carried at once and copied ahead; look for the longest time without a commit.
+    """Move all state in four ways, and look for the longest time without a commit.
 
-    In turn, so that both ways meet the same machine and states of the same size.
+    In turn, so that all ways meet the same machine and states of the same size.
     """
-    size, batches, every, first = 60_000, 60, 4, 16
+    size, batches, every, first, moves = 60_000, 90, 3, 16, 12
     app = CommCount(items=2_000_000)
     inner = app.source(1e6, zipf=0.2, seed=3, rows=size * batches)
     pipeline = app.pipeline(Backlog(inner, 1000.0), {"counts": Discard()}, parallelism=asked.nodes)
-    ways = itertools.cycle(("at once", "copied ahead"))
-    made: list[tuple[str, int, Carried]] = []
+    ways = itertools.cycle(WAYS)
+    made: list[tuple[str, int, Applied]] = []
     pending: list[tuple[str, Plan]] = []
     last = [first - every]
 
     def each(run: engine.Run, trace: Trace) -> None:
         number = len(trace.batches)
-        if not pending and number - last[0] >= every and len(made) < 6:
-            plan = run.plan
-            nodes = (plan.node_of + 1) % len(plan.nodes)
-            pending.append((next(ways), replace(plan, node_of=nodes, active=())))
+        if not pending and number - last[0] >= every and len(made) < moves:
+            way = next(ways)
+            pending.append((way, WAYS[way](run.plan)))
         if not pending:
             return
         way, plan = pending[0]
-        if way == "copied ahead" and not run.driver.prepare(plan):
+        runtime = SparkRuntime(run)
+        if way == "copied ahead" and not runtime.prepare(plan):
             return
-        moved = run.change(plan)
-        made.append((way, number, moved))
-        pending.clear()
+        if way == "dealt in portions":
+            took = runtime.apply(plan)
+        else:
+            moved = run.change(plan)
+            took = Applied(moved.seconds, moved.state_bytes, moved.ahead_bytes)
+        made.append((way, number, took))
         last[0] = number
+        if not took.left:
+            pending.clear()
         NOTE.print(
-            f"  {trace.now:5.0f} s {way}: {moved.moved} instances, "
-            f"{moved.ahead_bytes / 1e6:.1f} MB ahead and {moved.state_bytes / 1e6:.1f} MB in "
-            f"{moved.seconds:.2f} s"
+            f"  {trace.now:5.0f} s {way}: {took.ahead_bytes / 1e6:.1f} MB ahead and "
+            f"{took.state_bytes / 1e6:.1f} MB in {took.seconds:.2f} s"
         )
 
     trace = follow(spark, pipeline, "even", 900, each, control=None, queue=size, interval_s=0.0)
     ends = [at for at, _ in trace.batches]
     gaps = [b - a for a, b in itertools.pairwise(ends)]
     longest = max(o.batch.duration_ms for _, o in trace.batches[4:]) / 1000.0
-    # What it takes to carry all state is the transfer, whichever way it went.
-    transfer = max(moved.seconds for way, _, moved in made if way == "at once")
     rows: list[Row] = []
-    for name in ("at once", "copied ahead"):
-        mine = [(number, moved) for way, number, moved in made if way == name]
+    for name in WAYS:
+        mine = [(number, took) for way, number, took in made if way == name]
         around = max(gaps[number - 1] for number, _ in mine)
+        # What it takes to move all of it is the transfer, whichever way it goes.
+        whole = "dealt at once" if name.startswith("dealt") else "at once"
+        transfer = max(took.seconds for way, _, took in made if way == whole)
         rows.append(
             {
                 "way": name,
-                "moves": len(mine),
-                "carried_mb": max(moved.state_bytes for _, moved in mine) / 1e6,
-                "ahead_mb": max(moved.ahead_bytes for _, moved in mine) / 1e6,
-                "stood_still_s": max(moved.seconds for _, moved in mine),
+                "pauses": len(mine),
+                "carried_mb": max(took.state_bytes for _, took in mine) / 1e6,
+                "ahead_mb": max(took.ahead_bytes for _, took in mine) / 1e6,
+                "stood_still_s": max(took.seconds for _, took in mine),
                 "longest_without_output_s": around,
                 "longest_batch_s": longest,
                 "bound_s": longest + transfer,
@@ -536,6 +601,29 @@ def pause(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
             }
         )
     return rows
+
+
+def _turned(plan: Plan) -> Plan:
+    """Move every instance to the next node."""
+    return replace(plan, node_of=(plan.node_of + 1) % len(plan.nodes), active=())
+
+
+def _rolled(plan: Plan) -> Plan:
+    """Give every router partition to the next instance."""
+    routing = {}
+    for name, table in plan.routing.items():
+        homes = tuple((home + 1) % plan.parallelism[name] for home in table.partitions)
+        routing[name] = replace(table, partitions=homes)
+    return replace(plan, routing=routing)
+
+
+#: Ways to move all state: instances as they are, or their router partitions.
+WAYS: dict[str, Callable[[Plan], Plan]] = {
+    "at once": _turned,
+    "copied ahead": _turned,
+    "dealt at once": _rolled,
+    "dealt in portions": _rolled,
+}
 
 
 KINDS: dict[str, Callable[[SparkSession, argparse.Namespace], list[Row]]] = {
@@ -569,8 +657,7 @@ def main() -> None:
     add("--rows", type=int, default=2000, help="of a batch, for zipf")
     add("--cost-us", type=float, default=5000.0, help="of a row, for zipf")
     add("--warm", type=int, default=8, help="batches before it counts, for zipf")
-    add("--batches", type=int, default=12, help="that count, for zipf")
-    add("--rounds", type=int, default=1, help="of all ways, for zipf")
+    add("--batches", type=int, default=16, help="that count, for zipf")
     add("--before-s", type=float, default=90.0, help="until the node is slow, for slow-node")
     add("--after-s", type=float, default=150.0, help="from then on, for slow-node")
     add("--json", action="store_true")
