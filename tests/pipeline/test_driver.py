@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.model import Cluster, Grouping, InvalidValue, Plan
 from penstock.pipeline import Link, Memory, Pipeline, Rows, count, json_lines, parquet, total
+from penstock.pipeline.carry import NOBODY, Riders
 from penstock.pipeline.driver import Driver
 from penstock.pipeline.execute import StepFailed
 from penstock.pipeline.feed import Feed
@@ -73,10 +74,10 @@ class Crashing(LocalBackend):
         super().__init__(root / "nodes", Cluster.of(2).names)
         self.at, self.after = at, after
 
-    def run(self, layout: Layout, wave: Wave) -> Iterable[bytes]:
+    def run(self, layout: Layout, wave: Wave, riders: Riders = NOBODY) -> Iterable[bytes]:
         if wave.batch_id == self.at and not self.after:
             raise Crash
-        frames = list(super().run(layout, wave))
+        frames = list(super().run(layout, wave, riders))
         if wave.batch_id == self.at:
             raise Crash
         return frames

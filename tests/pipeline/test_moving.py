@@ -22,11 +22,12 @@ from penstock.pipeline import Memory, Pipeline, Rows, count, total
 from penstock.pipeline import ahead as ahead_module
 from penstock.pipeline import handover as handover_module
 from penstock.pipeline import portions as portions_module
-from penstock.pipeline.carry import Stage
+from penstock.pipeline.carry import NOBODY, Riders, Stage
 from penstock.pipeline.driver import Carried, Driver
 from penstock.pipeline.keepers import fragments
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.local import LocalBackend
+from penstock.pipeline.riding import Ride
 from penstock.state import fragments as fragments_module
 from penstock.state import home as home_module
 from penstock.state.files import Files
@@ -87,11 +88,15 @@ def nothing_remembered() -> None:
     forget_all()
 
 
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("ride", [True, False])
 @pytest.mark.parametrize("mode", ["peers", "checkpoint", "both"])
-def test_instances_move_and_are_dealt_anew(tmp_path: Path, mode: str) -> None:
-    setup = Setup(tmp_path, mode)
+def test_instances_move_and_are_dealt_anew(
+    tmp_path: Path, mode: str, ride: bool, every: int
+) -> None:
+    setup = Setup(tmp_path, mode, every=every)
     for turn, instances in enumerate((3, 3, 4, 7, 7, 3, 1, 5)):
-        setup.driver.adopt(setup.plan(turn, instances))
+        setup.driver.adopt(setup.plan(turn, instances), ride=ride)
         if turn % 2:
             forget_all()
         setup.batch()
@@ -100,7 +105,10 @@ def test_instances_move_and_are_dealt_anew(tmp_path: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["peers", "both"])
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_lost_node_is_put_together_from_its_peers(tmp_path: Path, mode: str, lost: int) -> None:
+@pytest.mark.parametrize("ride", [True, False])
+def test_a_lost_node_is_put_together_from_its_peers(
+    tmp_path: Path, mode: str, lost: int, ride: bool
+) -> None:
     setup = Setup(tmp_path, mode, check=2)
     for _ in range(5):
         setup.batch()
@@ -108,7 +116,7 @@ def test_a_lost_node_is_put_together_from_its_peers(tmp_path: Path, mode: str, l
     victims = {setup.driver.plan.placement["sum"][i].node for i in range(lost)}
     for node in victims:
         setup.backend.lose(node)
-    took = setup.driver.adopt(setup.plan(1, 3))
+    took = setup.driver.adopt(setup.plan(1, 3), ride=ride)
     assert took.rebuilt >= lost
     assert took.state_bytes > 0
     setup.batch()
@@ -211,8 +219,8 @@ class Crash(Exception):
 def crash_in_next_batch(setup: Setup) -> None:
     """Run a batch whose tasks do all their work, and no commit."""
 
-    def run(layout: Layout, wave: Any) -> Any:
-        list(LocalBackend.run(setup.backend, layout, wave))
+    def run(layout: Layout, wave: Any, riders: Riders = NOBODY) -> Any:
+        list(LocalBackend.run(setup.backend, layout, wave, riders))
         raise Crash
 
     setup.backend.run = run  # type: ignore[method-assign]
@@ -225,12 +233,16 @@ def scaled(setup: Setup) -> None:
     setup.driver.adopt(setup.plan(1, 2))
 
 
+def riding(setup: Setup) -> None:
+    setup.driver.adopt(setup.plan(1, 5), ride=True)
+
+
 def retired(setup: Setup) -> None:
     setup.driver.retire([setup.backend.nodes[-1]])
 
 
 @pytest.mark.parametrize("mode", ["checkpoint", "both"])
-@pytest.mark.parametrize("change", [scaled, retired])
+@pytest.mark.parametrize("change", [scaled, riding, retired])
 def test_a_driver_may_die_right_after_a_change(tmp_path: Path, mode: str, change: Any) -> None:
     setup = Setup(tmp_path, mode)
     setup.batch()
@@ -246,11 +258,12 @@ def test_a_driver_may_die_right_after_a_change(tmp_path: Path, mode: str, change
     assert setup.result() == SUMS
 
 
-def test_a_batch_that_was_begun_is_remembered_through_a_change(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ride", [True, False])
+def test_a_batch_that_was_begun_is_remembered_through_a_change(tmp_path: Path, ride: bool) -> None:
     setup = Setup(tmp_path, "checkpoint")
     setup.batch()
     crash_in_next_batch(setup)
-    setup.driver.adopt(setup.plan(1, 5))
+    setup.driver.adopt(setup.plan(1, 5), ride=ride)
     again = LocalBackend(tmp_path / "later", Cluster.of(3).names)
     later = Driver(setup.layout, again, tmp_path, setup.plan(0, 2), keeping=setup.keeping)
     assert later.pending() == {"rows": ((40, 80),)}
@@ -361,12 +374,13 @@ def test_state_never_goes_back_when_every_batch_should_be_kept(tmp_path: Path) -
         setup.driver.adopt(setup.plan(1, 3))
 
 
-def test_old_fragments_and_copies_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ride", [True, False])
+def test_old_fragments_and_copies_go(tmp_path: Path, ride: bool) -> None:
     setup = Setup(tmp_path, "peers")
     sizes = []
     for turn in range(40):
         if turn % 10 == 9:
-            setup.driver.adopt(setup.plan(turn, 3))
+            setup.driver.adopt(setup.plan(turn, 3), ride=ride)
         setup.driver.run_batch({"rows": ((0, 40),)})
         sizes.append(len([p for p in (tmp_path / "nodes").rglob("*") if p.is_file()]))
     assert max(sizes) < 5 * 20 * 4
@@ -390,7 +404,7 @@ ACTIONS = st.lists(
 )
 
 
-def in_portions(setup: Setup, plan: Plan, most: int) -> Iterator[Carried]:
+def in_portions(setup: Setup, plan: Plan, most: int, *, ride: bool = False) -> Iterator[Carried]:
     """Adopt a plan with a table, dealing so many bytes at a time."""
     held = setup.driver.held["sum"].table
     assert held is not None
@@ -399,7 +413,7 @@ def in_portions(setup: Setup, plan: Plan, most: int) -> Iterator[Carried]:
     try:
         for _ in range(1000):
             part = setup.driver.portion(plan)
-            yield setup.driver.adopt(part)
+            yield setup.driver.adopt(part, ride=ride)
             if part is plan:
                 return
     finally:
@@ -409,11 +423,14 @@ def in_portions(setup: Setup, plan: Plan, most: int) -> Iterator[Carried]:
 
 @pytest.mark.parametrize("mode", ["peers", "both"])
 @pytest.mark.parametrize("instances", [1, 2, 3, 7])
-def test_partitions_are_dealt_in_portions(tmp_path: Path, mode: str, instances: int) -> None:
+@pytest.mark.parametrize("ride", [True, False])
+def test_partitions_are_dealt_in_portions(
+    tmp_path: Path, mode: str, instances: int, ride: bool
+) -> None:
     setup = Setup(tmp_path, mode)
     setup.batch(200)
     plan, took = setup.plan(1, instances), []
-    for one in in_portions(setup, plan, 400):
+    for one in in_portions(setup, plan, 400, ride=ride):
         took.append(one)
         used = setup.driver.plan.routing["sum"].partitions
         assert max(used) < len(setup.driver.held["sum"].instances)
@@ -440,15 +457,16 @@ def test_a_portion_is_one_partition_at_least_and_all_if_there_is_room(
     assert moved == [48] if most > 1 else set(moved) == {1}
 
 
-def test_an_executor_lost_between_portions_costs_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ride", [True, False])
+def test_an_executor_lost_between_portions_costs_nothing(tmp_path: Path, ride: bool) -> None:
     setup = Setup(tmp_path, "peers", check=2)
     setup.batch(200)
-    for number, _ in enumerate(in_portions(setup, setup.plan(0, 5), 400)):
+    for number, _ in enumerate(in_portions(setup, setup.plan(0, 5), 400, ride=ride)):
         setup.batch(5)
         if number == 1:
             break
     setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
-    setup.driver.adopt(setup.plan(0, 5))
+    setup.driver.adopt(setup.plan(0, 5), ride=ride)
     assert setup.result() == SUMS
 
 
@@ -464,10 +482,14 @@ def test_without_peers_all_is_dealt_at_once(tmp_path: Path) -> None:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-@given(ACTIONS, st.sampled_from(["peers", "both"]), st.sampled_from([1, 2, 8]))
+@given(ACTIONS, st.sampled_from(["peers", "both"]), st.sampled_from([1, 2, 8]), st.booleans())
 @pytest.mark.usefixtures("any_size", "small_parts")
 def test_any_schedule_of_moves_and_losses(
-    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int]], mode: str, every: int
+    tmp_path_factory: pytest.TempPathFactory,
+    actions: list[tuple[str, int]],
+    mode: str,
+    every: int,
+    ride: bool,
 ) -> None:
     setup = Setup(tmp_path_factory.mktemp("run"), mode, every=every)
     setup.batch()
@@ -475,7 +497,7 @@ def test_any_schedule_of_moves_and_losses(
     for kind, number in actions:
         if kind == "move":
             turn = number
-            setup.driver.adopt(setup.plan(turn, instances))
+            setup.driver.adopt(setup.plan(turn, instances), ride=ride)
         elif kind == "prepare":
             # Copying goes on while other things happen, or is over when they do.
             setup.driver.prepare(setup.plan(number, instances))
@@ -483,14 +505,14 @@ def test_any_schedule_of_moves_and_losses(
                 copied()
         elif kind == "scale":
             instances = number
-            setup.driver.adopt(setup.plan(turn, instances))
+            setup.driver.adopt(setup.plan(turn, instances), ride=ride)
         elif kind == "portions":
             instances = number
-            for _ in in_portions(setup, setup.plan(turn, instances), 500):
+            for _ in in_portions(setup, setup.plan(turn, instances), 500, ride=ride):
                 setup.batch(5)
         elif kind == "lose" and len(setup.backend.nodes) > 2:
             setup.backend.lose(setup.backend.nodes[number % len(setup.backend.nodes)])
-            setup.driver.adopt(setup.plan(turn, instances))
+            setup.driver.adopt(setup.plan(turn, instances), ride=ride)
             setup.batch(10)
         elif kind == "forget":
             forget_all()
@@ -904,3 +926,151 @@ def test_state_in_a_checkpoint_is_not_copied_ahead(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "checkpoint")
     setup.batch(200)
     assert setup.driver.prepare(setup.plan(1, 3))
+
+
+# ---- with a batch
+
+
+def places(setup: Setup) -> list[str]:
+    return [instance.place for instance in setup.driver.held["sum"].instances]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_state_comes_with_the_batch_and_no_job_is_run_for_it(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", every=100)
+    setup.batch(200)
+    before, plan = places(setup), setup.plan(1, 3)
+
+    def job(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+        raise AssertionError(f"the stream stands still to {name}")
+
+    setup.backend.job = job  # type: ignore[method-assign]
+    told = setup.driver.adopt(plan, ride=True)
+    assert (told.state_bytes, told.moved) == (0, 5)
+    assert told.riding_bytes > 0
+    assert places(setup) == before, "the old homes are in charge until it is committed"
+    assert "survives" in setup.driver.promise()
+    result = setup.driver.run_batch({"rows": ((200, 210),)})
+    assert result.ride is not None
+    assert (result.ride.moved, result.ride.failed, result.ride.not_ahead) == (5, "", "")
+    assert result.ride.riding_bytes == told.riding_bytes
+    assert places(setup) == [str(spot) for spot in plan.placement["sum"]] != before
+    assert not list(setup.backend.root.glob("*/arriving-*"))
+    setup.position = 210
+    assert setup.result() == SUMS
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("mode", ["peers", "both"])
+def test_what_was_copied_ahead_does_not_come_again(tmp_path: Path, mode: str) -> None:
+    setup, plan = begun(tmp_path, mode)
+    setup.batch(3)
+    told = setup.driver.adopt(plan, ride=True)
+    forget_all()
+    setup.position += 3
+    ride = setup.driver.run_batch({"rows": ((setup.position - 3, setup.position),)}).ride
+    assert ride is not None
+    assert ride.ahead_bytes == told.ahead_bytes > 0
+    assert 0 < ride.riding_bytes == told.riding_bytes < ride.ahead_bytes
+    assert not coming(setup)
+    assert setup.result() == SUMS
+
+
+def test_rows_that_are_dealt_anew_come_with_the_batch(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers")
+    setup.batch(200)
+    told = setup.driver.adopt(setup.plan(2, 5), ride=True)
+    assert told.dealt == 5
+    assert told.moved > 0
+    setup.position += 5
+    ride = setup.driver.run_batch({"rows": ((200, 205),)}).ride
+    assert ride is not None
+    assert ride.riding_bytes > 0
+    assert len(setup.driver.held["sum"].instances) == 5
+    assert "survives any 2 nodes" in setup.driver.promise()
+    assert setup.result() == SUMS
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("instances", [2, 3, 5])
+@pytest.mark.parametrize("again", [True, False])
+def test_a_batch_that_fails_leaves_the_old_homes_in_charge(
+    tmp_path: Path, instances: int, again: bool
+) -> None:
+    setup, _ = begun(tmp_path)
+    before, homes = setup.driver.plan, places(setup)
+    plan = setup.plan(1, instances)
+    setup.driver.adopt(plan, ride=True)
+    crash_in_next_batch(setup)
+    del setup.backend.run
+    assert places(setup)[:3] == homes[: len(places(setup))]
+    if not again:
+        setup.driver.adopt(before, ride=True)
+    setup.batch()
+    assert setup.driver.plan.parallelism["sum"] == (instances if again else 3)
+    assert setup.result() == SUMS
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("spoil", [spoil_gone, spoil_names, spoil_some, spoil_length])
+def test_state_that_does_not_come_is_carried_before_the_batch(tmp_path: Path, spoil: Any) -> None:
+    setup, plan = begun(tmp_path)
+    spoil(coming(setup))
+    forget_all()
+    setup.driver.adopt(plan, ride=True)
+    setup.position += 5
+    ride = setup.driver.run_batch({"rows": ((setup.position - 5, setup.position),)}).ride
+    assert ride is not None
+    assert "did not come" in ride.not_ahead
+    assert ride.state_bytes > 0
+    assert places(setup) == [str(spot) for spot in plan.placement["sum"]]
+    assert setup.result() == SUMS
+
+
+def test_where_state_cannot_be_moved_the_plan_before_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = Setup(tmp_path, "peers")
+    setup.batch(200)
+    before, homes = setup.driver.plan, places(setup)
+    monkeypatch.setattr(Ride, "riders", lambda ride, wave: {})
+
+    def job(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+        raise StateLost("the disk is full")
+
+    setup.backend.job = job  # type: ignore[method-assign]
+    setup.driver.adopt(setup.plan(1, 3), ride=True)
+    ride = setup.driver.run_batch({"rows": ((200, 205),)}).ride
+    setup.position = 205
+    assert ride is not None
+    assert ride.failed == "the disk is full"
+    assert setup.driver.plan is before
+    assert places(setup) == homes
+    assert setup.result() == SUMS
+
+
+def test_nodes_that_state_still_comes_from_are_not_given_up_before_it_has(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers")
+    setup.batch(200)
+    before = setup.driver.plan
+    gone = before.placement["sum"][0].node
+    number = before.nodes.index(gone)
+    homes = np.where(before.node_of == number, (number + 1) % NODES, before.node_of)
+    plan = replace(before, node_of=frozen_ints(homes), active=())
+    setup.driver.adopt(plan, ride=True)
+    setup.driver.retire([gone])
+    assert places(setup) == [str(spot) for spot in plan.placement["sum"]]
+    setup.backend.lose(gone)
+    setup.batch()
+    assert setup.result() == SUMS
+
+
+def test_a_node_lost_while_state_is_to_come_from_it(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", check=2)
+    setup.batch(200)
+    lost = setup.driver.plan.placement["sum"][0].node
+    setup.driver.adopt(setup.plan(1, 3), ride=True)
+    setup.backend.lose(lost)
+    took = setup.driver.adopt(setup.plan(1, 3), ride=True)
+    assert took.rebuilt
+    assert setup.result() == SUMS

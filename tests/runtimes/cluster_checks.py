@@ -28,6 +28,7 @@ from penstock.control import Settings
 from penstock.pipeline import Discard, Memory, Pipeline
 from penstock.pipeline import ahead as copying
 from penstock.pipeline import portions as dealing
+from penstock.pipeline.carry import NOBODY
 from penstock.runtimes.spark import calibrate
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
@@ -114,8 +115,8 @@ def noticed(spark: Any) -> dict[str, Any]:
     run.backend.executor_of = misplaced
     inner = run.backend.run
 
-    def run_and_tell(layout: Any, wave: Any) -> Any:
-        frames = inner(layout, wave)
+    def run_and_tell(layout: Any, wave: Any, riders: Any = NOBODY) -> Any:
+        frames = inner(layout, wave, riders)
         # What the plan says, not what the tasks were pinned to.
         run.backend.pinned = [[wanted[home] for home in places] for places in wave.places]
         return frames

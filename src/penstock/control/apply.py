@@ -200,6 +200,7 @@ class Applier:
             applied.seconds,
             applied.state_bytes,
             ahead_bytes=applied.ahead_bytes,
+            riding_bytes=applied.riding_bytes,
         )
         self._did(step, Status.MOVING)
         self.machine.on("all moved" if done == len(stages) else "moved")

@@ -52,6 +52,8 @@ class StepTaken:
         Time that the stream stood still for it.
     state_bytes, ahead_bytes : int
         State that was carried in that time, and state that was copied ahead of it.
+    riding_bytes : int
+        State that came with the next batch, about.
     failed : str
         Why it did not work; empty when it did.
     """
@@ -62,6 +64,7 @@ class StepTaken:
     state_bytes: int = 0
     failed: str = ""
     ahead_bytes: int = 0
+    riding_bytes: int = 0
 
 
 @dataclass(frozen=True)

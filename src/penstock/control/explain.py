@@ -118,14 +118,14 @@ def _moved(event: Event) -> Iterator[str]:
 
 def _steps(event: Event) -> Iterator[str]:
     for step in event.steps:
-        cost = ""
-        if step.ahead_bytes:
-            cost = (
-                f", {step.ahead_bytes / 1e6:.1f} MB of state copied ahead, "
-                f"{step.state_bytes / 1e6:.1f} MB while the stream stood still for "
-                f"{step.seconds:.2f} s"
+        cost = "".join(
+            f", {size / 1e6:.1f} MB of state {how}"
+            for size, how in (
+                (step.ahead_bytes, "copied ahead"),
+                (step.riding_bytes, "with the next batch"),
+                (step.state_bytes, f"while the stream stood still for {step.seconds:.2f} s"),
             )
-        elif step.seconds or step.state_bytes:
-            cost = f", {step.state_bytes / 1e6:.1f} MB of state in {step.seconds:.2f} s"
+            if size
+        )
         failed = f"; it failed: {step.failed}" if step.failed else ""
         yield f"after batch {step.batch}: {step.what}{cost}{failed}"

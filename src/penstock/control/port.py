@@ -69,6 +69,8 @@ class Applied:
         Time that the stream stood still for it.
     state_bytes, ahead_bytes : int
         State that was carried in that time, and state that was copied ahead of it.
+    riding_bytes : int
+        State that comes with the next batch, about.
     left : bool
         Whether more of it is to be made.
     """
@@ -76,7 +78,18 @@ class Applied:
     seconds: float = 0.0
     state_bytes: int = 0
     ahead_bytes: int = 0
+    riding_bytes: int = 0
     left: bool = False
+
+    def and_then(self, other: Applied) -> Applied:
+        """Add what another change took."""
+        return Applied(
+            self.seconds + other.seconds,
+            self.state_bytes + other.state_bytes,
+            self.ahead_bytes + other.ahead_bytes,
+            self.riding_bytes + other.riding_bytes,
+            self.left or other.left,
+        )
 
 
 class Runtime(Protocol):

@@ -119,25 +119,20 @@ class Together:
             When one could not change. It keeps its plan; those before it have their new one.
         """
         parts = split_plan(plan, {name: r.topology for name, r in self._left().items()})
-        seconds, state_bytes, ahead_bytes, left = 0.0, 0, 0, False
+        took = Applied()
         for name, part in parts.items():
             runtime = self.runtimes[name]
             try:
                 if diff(runtime.plan, part).empty:
                     continue
-                took = runtime.apply(self._priced(name, part))
+                took = took.and_then(runtime.apply(self._priced(name, part)))
             except ActionFailed as error:
                 raise ActionFailed(f"{name}: {error}") from error
             except Exception as error:  # noqa: BLE001 - kept, told, and the others go on
                 self._drop(name, error)
-                continue
-            seconds += took.seconds
-            state_bytes += took.state_bytes
-            ahead_bytes += took.ahead_bytes
-            left = left or took.left
         self._left()
         self._plan = plan
-        return Applied(seconds, state_bytes, ahead_bytes, left)
+        return took
 
     def _each(self, action: Callable[[Runtime], None]) -> None:
         """Act on all that are left; one that fails drops out."""

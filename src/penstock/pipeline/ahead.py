@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.pipeline.carry import Arrival, Backend, Copied, Parcel, Receive, Send, Stage
+from penstock.pipeline.arriving import Arrival, Copied
+from penstock.pipeline.carry import Backend, Parcel, Receive, Send, Stage
 from penstock.pipeline.frames import STATS, Frame, decode_json
 from penstock.pipeline.held import Instance
 from penstock.pipeline.ledger import Ledger

@@ -1,6 +1,8 @@
 """Moving state between places: the bodies of the tasks that send it and of those that take it.
 
-A job of two layers carries whole instances: places that have the runs, or fragments of them, send;
+State that moves while all is well comes with a batch: what sends it runs beside the batch's own
+tasks, and its new home takes it in (`penstock.pipeline.riding`). Else it is carried between two. A
+job of two layers carries whole instances: places that have the runs, or fragments of them, send;
 new homes put them together and write them down. A job of three layers deals router partitions anew:
 instances send the rows that leave them, those that change save a new version, keepers store its
 fragments. Nothing here changes what is in charge; that is the driver's to say, once all is there.
@@ -8,7 +10,6 @@ fragments. Nothing here changes what is in charge; that is the driver's to say, 
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.model import RoutingTable
-from penstock.model.arrays import BoolArray, IntArray
+from penstock.pipeline.arriving import Arrival, Arriving, Copied
 from penstock.pipeline.frames import (
-    DATA,
     DRIVER,
     ERROR,
     FRAGMENT,
+    MOVED,
     RUN,
     STATS,
     Frame,
@@ -34,18 +34,13 @@ from penstock.pipeline.frames import (
 )
 from penstock.pipeline.keepers import fragments, keep
 from penstock.pipeline.layout import Layout
+from penstock.pipeline.party import Party
 from penstock.pipeline.wave import Wave
-from penstock.state.codec import Code, TooFewFragments
 from penstock.state.fragments import FragmentStore, Piece, cut
-from penstock.state.home import ARRIVING, COMING, STATE, Home
-from penstock.state.keyed import changes, key_hashes, removal
+from penstock.state.home import STATE, Home
+from penstock.state.keyed import changes
 from penstock.state.log import StateLog
 from penstock.state.runs import Span, StateLost
-from penstock.strategies.route import modulo
-from penstock.strategies.route.keys import HashArray
-
-#: Runs that were copied ahead, and their bytes.
-Copied = tuple[tuple[Span, int], ...]
 
 #: The body of a stage's tasks: partition, frames in, folder of the place; partitions, frames out.
 Body = Callable[[int, Iterable[bytes], Path], Iterator[tuple[int, bytes]]]
@@ -69,11 +64,24 @@ class Stage:
     given: tuple[tuple[bytes, ...], ...] = ()
 
 
+#: Tasks that run beside those of a layer of a batch.
+Riders = Mapping[int, Sequence[Stage]]
+
+#: A batch as most are.
+NOBODY: Riders = {}
+
+
 class Backend(Protocol):
     """Something that runs tasks in places, and returns the frames for the driver."""
 
-    def run(self, layout: Layout, wave: Wave) -> Iterable[bytes]:
-        """Run a batch; raise if any task could not be run."""
+    def run(self, layout: Layout, wave: Wave, riders: Riders = NOBODY) -> Iterable[bytes]:
+        """Run a batch; raise if any task could not be run.
+
+        Parameters
+        ----------
+        riders : mapping of int to sequence of Stage
+            Tasks that run beside those of a layer, and send to the next one.
+        """
         ...
 
     def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
@@ -127,33 +135,12 @@ class Parcel:
     there: Copied = ()
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """What is to be at the new home of one instance.
-
-    Parameters
-    ----------
-    vertex, instance
-    runs : tuple of Span
-        Runs that must come, in fragments.
-    version : int, optional
-        What there must be all of then; None: whatever comes is of use.
-    there : tuple of (Span, int)
-        Runs of it that were copied ahead.
-    """
-
-    vertex: str
-    instance: int
-    runs: tuple[Span, ...] = ()
-    version: int | None = None
-    there: Copied = ()
-
-
 @dataclass(frozen=True, eq=False)
 class Send:
-    """Sends parcels, and what the driver gave it; what is not there is not sent."""
+    """Sends parcels to a layer, and what the driver gave it; what is not there is not sent."""
 
     parcels: tuple[tuple[Parcel, ...], ...]
+    layer: int = 1
 
     def __call__(
         self, partition: int, frames: Iterable[bytes], place: Path
@@ -176,11 +163,14 @@ class Send:
                         # Batches that go on beside a job have merged it.
                         continue
                     for piece in cut(run, content):
-                        yield parcel.to, Frame(RUN, 1, parcel.to, 0, 0, piece.pack()).pack()
+                        yield parcel.to, self._frame(RUN, parcel, piece)
             else:
                 for run, index in parcel.pieces:
                     for piece in kept.get(*key, run, index=index):
-                        yield parcel.to, Frame(FRAGMENT, 1, parcel.to, 0, 0, piece.pack()).pack()
+                        yield parcel.to, self._frame(FRAGMENT, parcel, piece)
+
+    def _frame(self, kind: bytes, parcel: Parcel, piece: Piece) -> bytes:
+        return Frame(kind, self.layer, parcel.to, 0, 0, piece.pack()).pack()
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,112 +186,30 @@ class Receive:
         """Take what arrives, decode what came in fragments."""
         started = time.perf_counter()
         wanted = self.wanted[partition]
-        vertex, instance = wanted.vertex, wanted.instance
-        log = StateLog(str(place / self.folder))
-        done: dict[Span, int] = {}
-        missing: dict[str, str] = {}
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=ARRIVING, dir=place) as arriving:
-            came = FragmentStore(arriving)
-            runs: dict[Span, tuple[bool, int]] = {}
+        with Arriving(wanted, place, self.folder) as arriving:
             for data in frames:
-                frame = Frame.unpack(data)
-                piece = Piece.unpack(frame.body)
-                came.put(vertex, instance, piece)
-                runs[piece.run] = (frame.kind == FRAGMENT, piece.parts)
-            for run, (coded, parts) in runs.items():
-                try:
-                    contents = (_part(came, wanted, run, part, coded) for part in range(parts))
-                    done[run] = log.write_parts(vertex, instance, run, contents)
-                except TooFewFragments as error:
-                    missing[str(run)] = str(error)
-        for run in wanted.runs:
-            if run not in done:
-                missing.setdefault(str(run), "nothing of it came")
-        ahead = 0
-        if wanted.version is not None:
-            taken = _take_over(wanted, StateLog(str(place / COMING)), log)
-            try:
-                needed = log.chain(vertex, instance, wanted.version)
-            except StateLost as error:
-                missing[f"0-{wanted.version}"] = str(error)
-            else:
-                ahead = sum(taken.get(run, 0) for run in needed)
+                arriving.take(Frame.unpack(data))
+            came = arriving.settle()
         answer = {
-            "vertex": vertex,
-            "instance": instance,
-            "bytes": sum(done.values()),
-            "ahead": ahead,
-            "runs": sorted([run.first, run.last, size] for run, size in done.items()),
-            "missing": missing,
+            "vertex": wanted.vertex,
+            "instance": wanted.instance,
+            "bytes": came.size_bytes,
+            "ahead": came.ahead_bytes,
+            "runs": sorted([run.first, run.last, size] for run, size in came.runs.items()),
+            "missing": came.missing,
             "seconds": time.perf_counter() - started,
         }
-        yield 0, Frame(STATS, DRIVER, 0, 0, instance, encode_json(answer)).pack()
-
-
-def _part(came: FragmentStore, wanted: Arrival, run: Span, part: int, coded: bool) -> bytes:
-    """Put together one part of a run from what came of it."""
-    pieces = came.get(wanted.vertex, wanted.instance, run, part=part)
-    contents = [piece.content for piece in pieces]
-    if not coded and len(contents) != 1:
-        raise TooFewFragments(len(contents), 1, 1, 0)
-    return Code.decode(contents) if coded else bytes(contents[0])
-
-
-def _take_over(wanted: Arrival, coming: StateLog, log: StateLog) -> dict[Span, int]:
-    """Put runs that were copied ahead where the state is, and drop the rest of them."""
-    key, taken = (wanted.vertex, wanted.instance), {}
-    for run, size in wanted.there:
-        if coming.size(*key, run) == size:
-            log.take(*key, run, coming)
-            taken[run] = size
-    coming.forget_instance(*key)
-    return taken
-
-
-@dataclass(frozen=True)
-class Party:
-    """An instance that takes part in dealing router partitions anew.
-
-    Parameters
-    ----------
-    vertex, instance
-    base : int
-        Version that it has; -1 for a new one.
-    by, route : tuple of str
-        Columns of the state's key, and of the key that tuples are routed by.
-    table : RoutingTable or None
-        The table from now on; None: all rows stay.
-    whole : bool
-        Save everything, whatever changes: what peers keep is to be spread anew.
-    """
-
-    vertex: str
-    instance: int
-    base: int
-    by: tuple[str, ...]
-    route: tuple[str, ...]
-    table: RoutingTable | None
-    whole: bool = False
-
-    def homes(self, rows: pa.Table) -> IntArray:
-        """Instance that each row belongs to from now on."""
-        if self.table is None:
-            return np.full(rows.num_rows, self.instance, dtype=np.int64)
-        return homes(key_hashes(rows, self.route), self.table)
-
-    def leave(self, rows: pa.Table) -> BoolArray:
-        """Which rows belong to another instance from now on."""
-        return np.asarray(self.homes(rows) != self.instance)
+        yield 0, Frame(STATS, DRIVER, 0, 0, wanted.instance, encode_json(answer)).pack()
 
 
 @dataclass(frozen=True, eq=False)
 class Deal:
-    """Sends the rows that leave an instance to those that get them."""
+    """Sends the rows that leave an instance to those that get them, in a layer."""
 
     wave: Wave
     parties: tuple[Party, ...]
-    to: dict[tuple[str, int], int]
+    to: Mapping[tuple[str, int], int]
+    layer: int = 1
 
     def __call__(
         self, partition: int, frames: Iterable[bytes], place: Path
@@ -323,7 +231,7 @@ class Deal:
         for target in np.unique(owner).tolist():
             to = self.to[party.vertex, target]
             part = rows.filter(pa.array(owner == target))
-            yield to, Frame(DATA, 1, to, 0, party.instance, encode(part)).pack()
+            yield to, Frame(MOVED, self.layer, to, 0, party.instance, encode(part)).pack()
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,12 +255,7 @@ class Settle:
             came.append(decode(frame.body))
         home = Home(wave.keeping, place, wave.token)
         state = home.load(party.vertex, party.instance, party.by, party.base)
-        parts = []
-        rows = state.where(party.leave) if party.table is not None else None
-        if rows is not None:
-            parts.append(removal(rows, party.by))
-        parts += came
-        changed = changes(parts)
+        changed = changes([*party.removed(state), *came])
         answer: dict[str, Any] = {"vertex": party.vertex, "instance": party.instance, "bytes": 0}
         answer["saved"] = None
         if changed.num_rows or party.whole:
@@ -386,9 +289,3 @@ class Keep:
     ) -> Iterator[tuple[int, bytes]]:
         """Store what is for this node, hand on the rest."""
         yield from keep(self.wave, partition, frames, place)
-
-
-def homes(hashes: HashArray, table: RoutingTable) -> IntArray:
-    """Instance of each hash."""
-    partitions = np.asarray(table.partitions, dtype=np.int64)
-    return np.asarray(partitions[modulo(hashes, len(partitions))])

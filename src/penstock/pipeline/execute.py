@@ -11,6 +11,7 @@ import resource
 import time
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,11 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model import PenstockError
+from penstock.pipeline.arriving import Arrival, Arriving
 from penstock.pipeline.deal import deal
 from penstock.pipeline.frames import (
     DATA,
     DRIVER,
     ERROR,
+    MOVED,
     RUN,
     SINK,
     STATS,
@@ -100,9 +103,9 @@ def run_partition(
     if layer == len(wave.layers):
         yield from keep(wave, partition, frames, place)
         return
-    task = _Task(layout, wave, layer, partition, place)
-    yield from task.relay(frames)
-    yield from task.run(rows)
+    with closing(_Task(layout, wave, layer, partition, place)) as task:
+        yield from task.relay(frames)
+        yield from task.run(rows)
 
 
 class _Task:
@@ -121,6 +124,20 @@ class _Task:
         self.skipped_sample: Any = None
         self.stamps: dict[int, int] = {}
         self.saved: dict[str, Any] | None = None
+        #: Rows of other instances' state that belong to this one from now on.
+        self.moved: list[pa.Table] = []
+        self.arriving: Arriving | None = None
+        self.arrived: dict[str, int] | None = None
+        there = wave.arriving.get((self.vertex, self.instance))
+        if there is not None:
+            base = wave.bases[self.vertex][self.instance]
+            wanted = Arrival(self.vertex, self.instance, version=base, there=there)
+            self.arriving = Arriving(wanted, place)
+
+    def close(self) -> None:
+        """Remove what came and was of no use."""
+        if self.arriving is not None:
+            self.arriving.close()
 
     # ---- frames that come in
 
@@ -129,10 +146,15 @@ class _Task:
         mine: list[Frame] = []
         for data in frames:
             frame = Frame.unpack(data)
-            if frame.kind == DATA and frame.layer == self.layer:
-                mine.append(frame)
-            else:
+            if frame.layer != self.layer:
                 yield self._hop(frame.layer, frame.partition), bytes(data)
+            elif frame.kind == DATA:
+                mine.append(frame)
+            elif frame.kind == MOVED:
+                self.moved.append(decode(frame.body))
+            else:
+                assert self.arriving is not None, frame.kind
+                self.arriving.take(frame)
         # In the order of the senders, however they came: a batch that is repeated looks the same.
         for frame in sorted(mine, key=lambda frame: frame.sender):
             self.inputs.setdefault(frame.wire, []).append(decode(frame.body))
@@ -171,6 +193,7 @@ class _Task:
             "sample": self.skipped_sample,
             "stamps": self.stamps,
             "saved": None if failed else self.saved,
+            "arrived": self.arrived,
             "cpu_s": time.process_time() - cpu,
             "wall_s": time.perf_counter() - wall,
             "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -244,9 +267,12 @@ class _Task:
         assert keyed is not None
         home = Home(self.wave.keeping, self.place, self.wave.token)
         base = self.wave.bases[self.vertex][self.instance]
+        self._settle()
         state = home.load(self.vertex, self.instance, keyed.by, base)
+        changed = self._dealt(state)
+        for part in changed:
+            state = state.put(part)
         tables = [t for wire in self.layout.wires for t in self.inputs.get(wire.number, ())]
-        changed: list[pa.Table] = []
         if tables:
             whole = self._together(step.name, tables)
             self.rows_in += whole.num_rows
@@ -279,6 +305,26 @@ class _Task:
             if closed is not None:
                 self._emit(step, closed)
         self._save(home, base, changes(changed), state)
+
+    def _settle(self) -> None:
+        """Write down the state that came with the batch, before anything starts from it."""
+        if self.arriving is None:
+            return
+        came = self.arriving.settle()
+        # What is not here may be in the checkpoint.
+        if came.missing and not self.wave.keeping.in_checkpoint:
+            told = "; ".join(f"versions {run}: {why}" for run, why in came.missing.items())
+            raise StateLost(f"{self.vertex}[{self.instance}] did not come: {told}")
+        self.arrived = {"bytes": came.size_bytes, "ahead": came.ahead_bytes}
+
+    def _dealt(self, state: KeyedTable) -> list[pa.Table]:
+        """Return what a state loses to other instances, and gets of them, with this batch."""
+        party = self.wave.givers.get((self.vertex, self.instance))
+        if self.moved:
+            size = sum(rows.nbytes for rows in self.moved)
+            before = self.arrived or {"bytes": 0, "ahead": 0}
+            self.arrived = {**before, "bytes": before["bytes"] + size}
+        return [*(party.removed(state) if party is not None else ()), *self.moved]
 
     def _save(self, home: Home, base: int, changed: pa.Table, state: KeyedTable) -> None:
         """Save a new version; send it to the driver, or its fragments to those that keep them."""

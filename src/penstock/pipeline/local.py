@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from penstock.model import Cluster, Plan
 from penstock.pipeline.build import Pipeline
-from penstock.pipeline.carry import Body, Stage
+from penstock.pipeline.carry import NOBODY, Body, Riders, Stage
 from penstock.pipeline.driver import BatchResult, Driver
 from penstock.pipeline.execute import run_partition
 from penstock.pipeline.frames import DRIVER, Frame
@@ -40,7 +40,7 @@ class LocalBackend:
         self.root = Path(root)
         self.nodes = list(nodes)
 
-    def run(self, layout: Layout, wave: Wave) -> Iterable[bytes]:
+    def run(self, layout: Layout, wave: Wave, riders: Riders = NOBODY) -> Iterable[bytes]:
         """Run layer by layer."""
 
         def body(layer: int) -> Body:
@@ -50,18 +50,22 @@ class LocalBackend:
             return run
 
         stages = [Stage(wave.places[layer], body(layer)) for layer in range(wave.depth)]
-        return self.job("batch", stages)
+        return self._run(stages, riders)
 
     def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
         """Run stage by stage."""
+        return self._run(stages, NOBODY)
+
+    def _run(self, stages: Sequence[Stage], riders: Riders) -> Iterable[bytes]:
         arrived = {partition: list(frames) for partition, frames in enumerate(stages[0].given)}
-        for stage in stages:
+        for layer, stage in enumerate(stages):
             leaving: dict[int, list[bytes]] = {}
-            for partition, place in enumerate(stage.places):
-                frames = arrived.get(partition, [])
-                folder = self.root / quote(place, safe="")
-                for target, data in stage.body(partition, frames, folder):
-                    leaving.setdefault(target, []).append(data)
+            for one in (stage, *riders.get(layer, ())):
+                for partition, place in enumerate(one.places):
+                    frames = arrived.get(partition, []) if one is stage else []
+                    folder = self.root / quote(place, safe="")
+                    for target, data in one.body(partition, frames, folder):
+                        leaving.setdefault(target, []).append(data)
             arrived = leaving
         frames = [data for sent in arrived.values() for data in sent]
         assert all(Frame.unpack(data).layer == DRIVER for data in frames)

@@ -8,14 +8,12 @@ from typing import Any
 
 from penstock.model import Plan, RoutingTable
 from penstock.pipeline.ahead import Ahead, Brought, Moved
+from penstock.pipeline.arriving import Arrival, Copied
 from penstock.pipeline.carry import (
-    Arrival,
     Backend,
-    Copied,
     Deal,
     Keep,
     Parcel,
-    Party,
     Receive,
     Send,
     Settle,
@@ -25,20 +23,14 @@ from penstock.pipeline.frames import RUN, STATS, Frame, decode_json
 from penstock.pipeline.handover import Handover
 from penstock.pipeline.held import Instance
 from penstock.pipeline.ledger import Ledger
+from penstock.pipeline.party import Party
 from penstock.pipeline.results import Carried, raise_error
+from penstock.pipeline.riding import Dealt
 from penstock.pipeline.wave import Wave
 from penstock.state.catalog import DRIVER
 from penstock.state.fragments import Piece
 from penstock.state.recovery import Pull, Unrecoverable, plan_recovery
 from penstock.state.runs import Span, StateLost
-
-
-@dataclass(frozen=True, eq=False)
-class Dealt:
-    """Instances that give rows, and those that save a new version; each with its place."""
-
-    givers: tuple[tuple[Party, str], ...]
-    takers: tuple[tuple[Party, str], ...]
 
 
 @dataclass(eq=False)
@@ -58,8 +50,7 @@ class Mover:
     def prepare(self, plan: Plan) -> bool:
         """Copy state ahead of a plan; see `Ahead.bring`."""
         alive = self.backend.alive()
-        wanted = self._wanted(plan, alive)
-        return self.ahead.bring([w for w in wanted if w[2].place in alive and w[3] in alive])
+        return self.ahead.bring([w for w in self.moved(plan) if w[3] in alive])
 
     def carry(self, plan: Plan, brought: Brought) -> Carried:
         """Bring the state of instances whose home changes to the new one.
@@ -70,16 +61,27 @@ class Mover:
         brought : Brought
             What is there already.
         """
-        alive = self.backend.alive()
-        wanted = self._wanted(plan, alive)
-        if not wanted:
-            return Carried()
-        took = self._copy([w for w in wanted if w[2].place in alive], brought)
-        rebuilt = [w for w in wanted if w[2].place not in alive]
-        size = took.state_bytes + self._rebuild(rebuilt, alive)
+        wanted = self.moved(plan)
+        took = self._copy(wanted, brought) if wanted else Carried()
+        back = self.bring_back(plan)
         for _, _, instance, target in wanted:
             instance.place = target
-        return replace(took, state_bytes=size, rebuilt=len(rebuilt))
+        size = took.state_bytes + back.state_bytes
+        return replace(took, state_bytes=size, rebuilt=back.rebuilt)
+
+    def moved(self, plan: Plan) -> list[Moved]:
+        """Find the instances that a plan has elsewhere, and whose state is where they are."""
+        alive = self.backend.alive()
+        return [w for w in self._wanted(plan, alive) if w[2].place in alive]
+
+    def bring_back(self, plan: Plan) -> Carried:
+        """Put the state together that was lost with its place, where a plan has it."""
+        alive = self.backend.alive()
+        lost = [w for w in self._wanted(plan, alive) if w[2].place not in alive]
+        size = self._rebuild(lost, alive) if lost else 0
+        for _, _, instance, target in lost:
+            instance.place = target
+        return Carried(state_bytes=size, rebuilt=len(lost))
 
     def _wanted(self, plan: Plan, alive: frozenset[str]) -> list[Moved]:
         """Find the instances whose state is not where a plan has them."""

@@ -31,6 +31,7 @@ class InstanceStats:
     wall_s: float
     rss_bytes: int
     saved: Mapping[str, Any] | None = None
+    arrived: Mapping[str, int] | None = None
     hot_keys: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     late: Mapping[str, int] = field(default_factory=dict)
     event_times: Mapping[str, int] = field(default_factory=dict)
@@ -44,13 +45,21 @@ class InstanceStats:
 
 @dataclass(frozen=True, eq=False)
 class BatchResult:
-    """What a committed batch did."""
+    """What a committed batch did.
+
+    Parameters
+    ----------
+    batch_id, wave, ranges, stats, rows_to_sinks
+    ride : Carried or None
+        What moved with it; None: nothing did.
+    """
 
     batch_id: int
     wave: Wave
     ranges: Ranges
     stats: tuple[InstanceStats, ...]
     rows_to_sinks: Mapping[str, int]
+    ride: Carried | None = None
 
     @property
     def rows_in(self) -> int:
@@ -74,10 +83,14 @@ class Carried:
         Time that the stream stood still.
     state_bytes, ahead_bytes : int
         State that was carried in that time, and state that was copied ahead and taken over.
+    riding_bytes : int
+        State that comes with a batch instead: before it, by what peers keep; after it, what came.
     moved, rebuilt, dealt : int
         Instances whose state was copied, was put together from fragments, or changed its keys.
     not_ahead : str
         Why state was carried that was to be copied ahead; empty when there is nothing to tell.
+    failed : str
+        Why the plan before is still in charge; empty when it is not.
     """
 
     seconds: float = 0.0
@@ -86,7 +99,9 @@ class Carried:
     rebuilt: int = 0
     dealt: int = 0
     ahead_bytes: int = 0
+    riding_bytes: int = 0
     not_ahead: str = ""
+    failed: str = ""
 
 
 def stats_of(values: dict[str, Any]) -> InstanceStats:

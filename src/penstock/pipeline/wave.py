@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from penstock.model import RoutingTable
+from penstock.pipeline.arriving import Copied
+from penstock.pipeline.party import Party
 from penstock.state.home import Keeping
 from penstock.state.spread import Spread
 
@@ -51,6 +53,10 @@ class Wave:
         Instances that save all their state, whatever they changed.
     coming : frozenset of (str, int)
         Instances whose state is being copied ahead of a move.
+    arriving : mapping of (str, int) to tuple of (Span, int)
+        Instances whose state comes to a new home with this batch, and the runs that are there.
+    givers : mapping of (str, int) to Party
+        Instances that give rows of their state to others with this batch.
     watermarks, passed : mapping of str to int or None
         Event time, in microseconds, that each windowed step has passed, now and a batch ago.
     tidy : bool
@@ -76,6 +82,8 @@ class Wave:
     spreads: Mapping[str, tuple[Spread, ...]] = field(default_factory=dict)
     whole: frozenset[tuple[str, int]] = frozenset()
     coming: frozenset[tuple[str, int]] = frozenset()
+    arriving: Mapping[tuple[str, int], Copied] = field(default_factory=dict)
+    givers: Mapping[tuple[str, int], Party] = field(default_factory=dict)
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
     passed: Mapping[str, int | None] = field(default_factory=dict)
     tidy: bool = True

@@ -22,7 +22,7 @@ import pyarrow as pa
 from penstock.model import Cluster, Plan
 from penstock.model.arrays import frozen_ints
 from penstock.pipeline import Discard, Pipeline, Rows, last
-from penstock.pipeline.carry import Keep, Stage
+from penstock.pipeline.carry import NOBODY, Keep, Riders, Stage
 from penstock.pipeline.driver import Backend, Driver
 from penstock.pipeline.frames import STATS, Frame, decode_json
 from penstock.pipeline.layout import Layout
@@ -48,9 +48,9 @@ class Losing:
         self.inner = inner
         self.lost: set[str] = set()
 
-    def run(self, layout: Layout, wave: Wave) -> Iterable[bytes]:
+    def run(self, layout: Layout, wave: Wave, riders: Riders = NOBODY) -> Iterable[bytes]:
         """Run a batch."""
-        return self.inner.run(layout, wave)
+        return self.inner.run(layout, wave, riders)
 
     def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
         """Run stages."""

@@ -20,7 +20,7 @@ from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.model import PenstockError
-from penstock.pipeline.carry import Stage
+from penstock.pipeline.carry import NOBODY, Riders, Stage
 from penstock.pipeline.execute import run_partition
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.wave import Wave
@@ -80,12 +80,14 @@ class SparkBackend:
     _layout: tuple[Layout, Any] | None = None
     _base: dict[int, Any] = field(default_factory=dict)
 
-    def run(self, layout: Layout, wave: Wave) -> list[bytes]:
+    def run(self, layout: Layout, wave: Wave, riders: Riders = NOBODY) -> list[bytes]:
         """Run the batch as one job and collect the frames for the driver."""
         sc = self.spark.sparkContext
         shared = self._share(sc, layout)
         self.pinned = [[self.executor_of(home) for home in places] for places in wave.places]
         self.group = f"penstock-{wave.token}-{wave.version}"
+        if riders:
+            self.moving = self.group
 
         def body(layer: int) -> Any:
             return _body(shared, wave, layer, Path(self.folder))
@@ -99,26 +101,14 @@ class SparkBackend:
         bodies = [body(layer) for layer in range(1, wave.depth)]
         # Keepers remove what is not theirs, and must not do so at a stranger's.
         strict = [layer == len(wave.layers) for layer in range(wave.depth)]
-        return self._run(text, self.group, self.pinned, first, bodies, strict)
+        return self._run(text, self.group, self.pinned, first, bodies, strict, riders)
 
     def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> list[bytes]:
         """Run stages of any kind as one job."""
-        folder = Path(self.folder)
-
-        def body(stage: Stage) -> Any:
-            inner = stage.body
-
-            def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
-                freeze()
-                for target, frame in inner(partition, arrived, folder):
-                    yield _key(target)
-                    yield frame
-
-            return run
 
         def first(locations: list[str]) -> Any:
-            given = stages[0].given
-            return self._start(self.spark.sparkContext, locations, body(stages[0]), given)
+            body, given = self._body(stages[0]), stages[0].given
+            return self._start(self.spark.sparkContext, locations, body, given)
 
         pinned = [list(stage.places) for stage in stages]
         group = f"penstock-{name}-{uuid.uuid4().hex}"
@@ -126,8 +116,20 @@ class SparkBackend:
             self.beside = group
         else:
             self.moving = group
-        bodies = [body(stage) for stage in stages[1:]]
+        bodies = [self._body(stage) for stage in stages[1:]]
         return self._run(name, group, pinned, first, bodies, [True] * len(stages))
+
+    def _body(self, stage: Stage) -> Any:
+        """Return the function of a stage's tasks: frames in, keys and frames out."""
+        inner, folder = stage.body, Path(self.folder)
+
+        def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+            freeze()
+            for target, frame in inner(partition, arrived, folder):
+                yield _key(target)
+                yield frame
+
+        return run
 
     def cancel_beside(self) -> None:
         """Cancel the job that runs beside batches."""
@@ -162,23 +164,38 @@ class SparkBackend:
         first: Callable[[list[str]], Any],
         bodies: list[Any],
         strict: list[bool],
+        riders: Riders = NOBODY,
     ) -> list[bytes]:
         """Run a job of pinned stages, unless an executor that it needs is gone or goes.
 
-        The tasks of strict stages fail on any other executor.
+        The tasks of strict stages, and riders, fail on any other executor.
         """
         sc = self.spark.sparkContext
         alive = {executor.id: executor for executor in jvm_of(sc).executors()}
-        wanted = {e for layer in pinned for e in layer if e}
+        beside = [stage for stages in riders.values() for stage in stages]
+        wanted = {e for layer in (*pinned, *(stage.places for stage in beside)) for e in layer if e}
         if wanted - set(alive):
             raise ExecutorLost(wanted - set(alive))
-        locations = [
-            ["!" * must + alive[e].location if e else "" for e in layer]
-            for layer, must in zip(pinned, strict, strict=True)
-        ]
-        current = first(locations[0])
-        for where, body in zip(locations[1:], bodies, strict=True):
-            current = _python(sc, jvm_of(sc).shuffled(current, where), body)
+
+        def located(executors: Iterable[str], must: bool) -> list[str]:
+            return ["!" * must + alive[e].location if e else "" for e in executors]
+
+        locations = [located(*pair) for pair in zip(pinned, strict, strict=True)]
+        current: Any = None
+        for layer, where in enumerate(locations):
+            if layer:
+                arrived = jvm_of(sc).shuffled(current, where)
+                current = _python(sc, arrived, bodies[layer - 1])
+            else:
+                current = first(where)
+            for stage in riders.get(layer, ()):
+                # Their partitions come after those of the layer, which may be fewer than its
+                # places where they are those of a DataFrame.
+                count = int(current.getNumPartitions())
+                tasks = [pinned[layer][i % len(pinned[layer])] for i in range(count)]
+                pinned[layer] = [*tasks, *stage.places]
+                started = self._start(sc, located(stage.places, True), self._body(stage))
+                current = current.union(started)
         with _Watch(sc, group, wanted) as watch:
             sc.setJobGroup(group, text)
             try:

@@ -210,16 +210,17 @@ class Run:
         took = self.change(plan)
         if took.moved or took.rebuilt or took.dealt:
             why += (
-                f" ({took.moved} instances copied, {took.rebuilt} rebuilt elsewhere, "
-                f"{took.dealt} dealt anew, {took.state_bytes / 1e6:.1f} MB in {took.seconds:.2f} s)"
+                f" ({took.moved} instances move, {took.rebuilt} were rebuilt elsewhere, "
+                f"{took.dealt} are dealt anew: {took.state_bytes / 1e6:.1f} MB in "
+                f"{took.seconds:.2f} s, {took.riding_bytes / 1e6:.1f} MB with the next batch)"
             )
         self._put_plan(why)
 
     def change(self, plan: Plan) -> Carried:
-        """Carry the state that a plan moves, and use it from the next batch on."""
+        """Use a plan from the next batch on; the state that it moves comes with that batch."""
         before, self._pinned = self._pinned, plan.pinned
         try:
-            took = self.driver.adopt(plan)
+            took = self.driver.adopt(plan, ride=True)
         except BaseException:
             self._pinned = before
             raise
@@ -360,6 +361,8 @@ class Run:
         started_at_s, started = time.time(), time.monotonic()
         result = self._run(ranges)
         duration_ms = (time.monotonic() - started) * 1000.0
+        if result.ride is not None:
+            self._note_ride(result.ride)
         committed_ms = self.elapsed_s * 1000.0
         facts = self.backend.facts()
         dropped = sum(feed.dropped for feed in self.feeds.values())
@@ -396,6 +399,21 @@ class Run:
             self.loop.tick()
         self.errands.serve()
         return observed
+
+    def _note_ride(self, ride: Carried) -> None:
+        """Write down what came with a batch, or why the plan before it is still in charge."""
+        if ride.failed:
+            self.window.changed()
+            self.store.put_plan(PlanRecord(self.id, self.driver.next_batch, self.plan))
+            text = f"state could not be moved, the plan before stays in charge: {ride.failed}"
+        elif ride.not_ahead:
+            text = f"state did not come with the batch, and was carried before it: {ride.not_ahead}"
+        else:
+            text = (
+                f"{ride.moved} instances moved and {ride.dealt} were dealt anew with the batch: "
+                f"{ride.riding_bytes / 1e6:.1f} MB came, {ride.ahead_bytes / 1e6:.1f} MB were there"
+            )
+        self._put_event("move", text)
 
     def _note_promise(self) -> None:
         """Write down what the state survives, if that has changed."""

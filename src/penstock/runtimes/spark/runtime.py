@@ -115,4 +115,6 @@ class SparkRuntime:
             took = self._run.change(part)
         except (ExecutorLost, StateLost) as error:
             raise ActionFailed(str(error)) from error
-        return Applied(took.seconds, took.state_bytes, took.ahead_bytes, part is not plan)
+        return Applied(
+            took.seconds, took.state_bytes, took.ahead_bytes, took.riding_bytes, part is not plan
+        )
