@@ -63,7 +63,9 @@ def test_state_is_copied_ahead_of_a_move(results: dict[str, Any], check: str) ->
     assert found["applied"] is not None
     assert not found["threads"]
     if check == "ahead":
-        assert found["applied"]["ahead_bytes"] > found["applied"]["state_bytes"]
+        applied = found["applied"]
+        assert applied["ahead_bytes"] > applied["riding_bytes"] > applied["state_bytes"] == 0
+        assert any("3 instances moved" in text for text in found["events"])
         assert not [text for text in found["events"] if "not all copied ahead" in text]
     else:
         assert found["killed"] == 1
@@ -79,7 +81,7 @@ def test_partitions_are_dealt_in_portions_while_executors_die(results: dict[str,
     assert len(portions) >= 2
     assert all(one["left"] for one in portions)
     assert not last["left"]
-    assert all(one["state_bytes"] > 0 for one in (*portions, last))
+    assert all(one["riding_bytes"] > one["state_bytes"] == 0 for one in (*portions, last))
     assert any("lost executors" in text for text in found["events"])
 
 
