@@ -110,7 +110,7 @@ def test_a_checkpoint_of_other_hashes_is_refused(
     layout = Layout.of(counting(Memory()))
     plan = plan_for(layout)
     run_to_end(Driver(layout, backend_in(tmp_path), tmp_path, plan), [50])
-    monkeypatch.setattr("penstock.pipeline.driver.HASHING", 99)
+    monkeypatch.setattr("penstock.pipeline.planned.HASHING", 99)
     with pytest.raises(InvalidValue, match="hashes keys as this one does"):
         Driver(layout, backend_in(tmp_path), tmp_path, plan)
 

@@ -21,14 +21,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model import PenstockError
-from penstock.pipeline.arriving import Arrival, Arriving
 from penstock.pipeline.deal import deal
 from penstock.pipeline.frames import (
     DATA,
     DRIVER,
     ERROR,
-    MOVED,
-    RUN,
     SINK,
     STATS,
     Frame,
@@ -36,16 +33,15 @@ from penstock.pipeline.frames import (
     encode,
     encode_json,
 )
-from penstock.pipeline.keepers import fragments, keep
+from penstock.pipeline.keepers import keep
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.notes import Notes
 from penstock.pipeline.outcome import outcome
+from penstock.pipeline.residence import Residence
 from penstock.pipeline.steps import Step
 from penstock.pipeline.wave import Wave
 from penstock.pipeline.windowed import Windowed
-from penstock.state.fragments import Piece
-from penstock.state.home import Home
-from penstock.state.keyed import KeyedTable, changes, removal
+from penstock.state.keyed import removal
 from penstock.state.runs import StateLost
 
 #: Rows of a failed batch that an error shows, and rows that may be left out one by one.
@@ -115,7 +111,7 @@ class _Task:
         self.vertex, self.instance = wave.tenant(layer, partition)
         self.inputs: dict[int, list[pa.Table]] = {}
         self.out: list[Frame] = []
-        self.fragments: Iterable[Frame] = ()
+        self.kept: Iterable[Frame] = ()
         self.rows_in = 0
         self.sent: dict[int, dict[int, int]] = {}
         self.to_sinks: dict[str, list[pa.Table]] = {}
@@ -123,21 +119,14 @@ class _Task:
         self.skipped = 0
         self.skipped_sample: Any = None
         self.stamps: dict[int, int] = {}
-        self.saved: dict[str, Any] | None = None
-        #: Rows of other instances' state that belong to this one from now on.
-        self.moved: list[pa.Table] = []
-        self.arriving: Arriving | None = None
-        self.arrived: dict[str, int] | None = None
-        there = wave.arriving.get((self.vertex, self.instance))
-        if there is not None:
-            base = wave.bases[self.vertex][self.instance]
-            wanted = Arrival(self.vertex, self.instance, version=base, there=there)
-            self.arriving = Arriving(wanted, place)
+        self.residence: Residence | None = None
+        if self.vertex in wave.bases:
+            self.residence = Residence(wave, self.vertex, self.instance, place)
 
     def close(self) -> None:
         """Remove what came and was of no use."""
-        if self.arriving is not None:
-            self.arriving.close()
+        if self.residence is not None:
+            self.residence.close()
 
     # ---- frames that come in
 
@@ -150,11 +139,9 @@ class _Task:
                 yield self._hop(frame.layer, frame.partition), bytes(data)
             elif frame.kind == DATA:
                 mine.append(frame)
-            elif frame.kind == MOVED:
-                self.moved.append(decode(frame.body))
             else:
-                assert self.arriving is not None, frame.kind
-                self.arriving.take(frame)
+                assert self.residence is not None, "state came to an instance that keeps none"
+                self.residence.take(frame)
         # In the order of the senders, however they came: a batch that is repeated looks the same.
         for frame in sorted(mine, key=lambda frame: frame.sender):
             self.inputs.setdefault(frame.wire, []).append(decode(frame.body))
@@ -177,7 +164,7 @@ class _Task:
         except StateLost as error:
             failed = True
             self.out = [self._to_driver(ERROR, 1, encode_json(str(error)))]
-        for frame in self.out if failed else chain(self.out, self.fragments):
+        for frame in self.out if failed else chain(self.out, self.kept):
             yield self._hop(frame.layer, frame.partition), frame.pack()
         stats = {
             "vertex": self.vertex,
@@ -192,8 +179,8 @@ class _Task:
             "skipped": self.skipped,
             "sample": self.skipped_sample,
             "stamps": self.stamps,
-            "saved": None if failed else self.saved,
-            "arrived": self.arrived,
+            "saved": None if failed or self.residence is None else self.residence.saved,
+            "arrived": None if self.residence is None else self.residence.arrived,
             "cpu_s": time.process_time() - cpu,
             "wall_s": time.perf_counter() - wall,
             "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -263,15 +250,10 @@ class _Task:
 
     def _keyed(self, step: Step) -> None:
         """Update the state with all tuples of the batch, and save what changed."""
-        keyed = step.keyed
+        keyed, residence = step.keyed, self.residence
         assert keyed is not None
-        home = Home(self.wave.keeping, self.place, self.wave.token)
-        base = self.wave.bases[self.vertex][self.instance]
-        self._settle()
-        state = home.load(self.vertex, self.instance, keyed.by, base)
-        changed = self._dealt(state)
-        for part in changed:
-            state = state.put(part)
+        assert residence is not None
+        state, changed = residence.load(keyed.by)
         tables = [t for wire in self.layout.wires for t in self.inputs.get(wire.number, ())]
         if tables:
             whole = self._together(step.name, tables)
@@ -304,47 +286,7 @@ class _Task:
                 state = state.put(changed[-1])
             if closed is not None:
                 self._emit(step, closed)
-        self._save(home, base, changes(changed), state)
-
-    def _settle(self) -> None:
-        """Write down the state that came with the batch, before anything starts from it."""
-        if self.arriving is None:
-            return
-        came = self.arriving.settle()
-        # What is not here may be in the checkpoint.
-        if came.missing and not self.wave.keeping.in_checkpoint:
-            told = "; ".join(f"versions {run}: {why}" for run, why in came.missing.items())
-            raise StateLost(f"{self.vertex}[{self.instance}] did not come: {told}")
-        self.arrived = {"bytes": came.size_bytes, "ahead": came.ahead_bytes}
-
-    def _dealt(self, state: KeyedTable) -> list[pa.Table]:
-        """Return what a state loses to other instances, and gets of them, with this batch."""
-        party = self.wave.givers.get((self.vertex, self.instance))
-        if self.moved:
-            size = sum(rows.nbytes for rows in self.moved)
-            before = self.arrived or {"bytes": 0, "ahead": 0}
-            self.arrived = {**before, "bytes": before["bytes"] + size}
-        return [*(party.removed(state) if party is not None else ()), *self.moved]
-
-    def _save(self, home: Home, base: int, changed: pa.Table, state: KeyedTable) -> None:
-        """Save a new version; send it to the driver, or its fragments to those that keep them."""
-        wave, key = self.wave, (self.vertex, self.instance)
-        whole = key in wave.whole
-        if not changed.num_rows and not whole:
-            return
-        saved = home.save(*key, base, wave.version, changed, state, whole=whole, light=wave.hold)
-        run = saved.run
-        self.saved = {"version": wave.version, "run": [run.first, run.last]}
-        self.saved["bytes"] = saved.content.size
-        if wave.hold:
-            number = list(wave.bases).index(self.vertex)
-            body = Piece(run, 0, memoryview(saved.content)).pack()
-            self.out.append(self._to_driver(RUN, number, body))
-            self.saved["put_off"] = saved.put_off
-        elif wave.keepers:
-            self.saved["backed"] = [run.first, run.last]
-            # Coded when they are sent, one part at a time.
-            self.fragments = fragments(wave, *key, run, saved.content)
+        self.kept = residence.save(changed, state)
 
     # ---- functions of the user's
 

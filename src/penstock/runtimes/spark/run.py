@@ -210,9 +210,9 @@ class Run:
         took = self.change(plan)
         if took.moved or took.rebuilt or took.dealt:
             why += (
-                f" ({took.moved} instances move, {took.rebuilt} were rebuilt elsewhere, "
-                f"{took.dealt} are dealt anew: {took.state_bytes / 1e6:.1f} MB in "
-                f"{took.seconds:.2f} s, {took.riding_bytes / 1e6:.1f} MB with the next batch)"
+                f" ({took.moved} instances moved, {took.rebuilt} rebuilt elsewhere, {took.dealt} "
+                f"dealt anew: {took.state_bytes / 1e6:.1f} MB in {took.seconds:.2f} s, "
+                f"{took.riding_bytes / 1e6:.1f} MB with the next batch)"
             )
         self._put_plan(why)
 
