@@ -99,7 +99,7 @@ class Residence:
         Returns
         -------
         iterable of Frame
-            What goes to the driver, or to those that keep fragments; coded one part at a time, as it
+            What goes to the driver, or to those that keep fragments; coded part by part, as it
             is asked for.
         """
         wave, key = self.wave, (self.vertex, self.instance)
