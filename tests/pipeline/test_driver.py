@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,6 +103,21 @@ def test_a_killed_driver_goes_on_where_it_was(
     run_to_end(again, cuts)
     assert totals(sink) == SUMS
     assert sorted(sink.batches) == [0, 1, 2, 3, 4]
+
+
+def test_what_an_attempt_with_more_instances_left_is_not_committed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    layout = Layout.of(counting(parquet(out)))
+    backend = Crashing(tmp_path, 0, after=True)
+    driver = Driver(layout, backend, tmp_path, plan_for(layout, sum=7))
+    ranges = {"rows": ((0, 100),)}
+    with pytest.raises(Crash):
+        driver.run_batch(ranges)
+    backend.at = -1
+    driver.adopt(plan_for(layout, sum=2))
+    driver.run_batch(ranges)
+    found = pq.read_table(out / "batch=000000000000").to_pylist()
+    assert sorted(row["k"] for row in found) == sorted(SUMS)
 
 
 def test_a_checkpoint_of_other_hashes_is_refused(

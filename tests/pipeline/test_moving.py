@@ -1044,7 +1044,7 @@ def test_where_state_cannot_be_moved_the_plan_before_goes_on(
     setup.position = 205
     assert ride is not None
     assert ride.failed == "the disk is full"
-    assert setup.driver.plan is before
+    assert setup.driver.plan.placement == before.placement
     assert places(setup) == homes
     assert setup.result() == SUMS
 
@@ -1073,4 +1073,96 @@ def test_a_node_lost_while_state_is_to_come_from_it(tmp_path: Path) -> None:
     setup.backend.lose(lost)
     took = setup.driver.adopt(setup.plan(1, 3), ride=True)
     assert took.rebuilt
+    assert setup.result() == SUMS
+
+
+@pytest.mark.parametrize("instances", [7, 2])
+@pytest.mark.parametrize(
+    ("mode", "restart"),
+    [
+        ("peers", False),
+        ("both", False),
+        ("both", True),
+        ("checkpoint", False),
+        ("checkpoint", True),
+    ],
+)
+def test_what_a_failed_attempt_wrote_makes_nothing_else_go(
+    tmp_path: Path, mode: str, restart: bool, instances: int
+) -> None:
+    setup = Setup(tmp_path, mode, check=2)
+    setup.batch(200)
+    for _ in range(2):
+        setup.batch(5)
+    # Instances that deal more than half of their rows write all of them anew, in vain.
+    setup.driver.adopt(setup.plan(1, instances), ride=True)
+    crash_in_next_batch(setup)
+    del setup.backend.run
+    forget_all()
+    if restart:
+        again(setup)
+    else:
+        setup.driver.adopt(setup.plan(0, 3), ride=True)
+    for _ in range(3):
+        setup.batch(5)
+    if mode == "peers":
+        setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
+        assert setup.driver.adopt(setup.plan(0, 3), ride=True).rebuilt
+    else:
+        again(setup)
+    assert setup.result() == SUMS
+
+
+def again(setup: Setup) -> None:
+    """Start anew from the checkpoint, on other nodes."""
+    forget_all()
+    shutil.rmtree(setup.backend.root, ignore_errors=True)
+    setup.driver = Driver(
+        setup.layout, setup.backend, setup.root, setup.plan(0, 3), keeping=setup.keeping
+    )
+    setup.position = setup.driver.position()["rows"]
+    pending = setup.driver.pending()
+    if pending is not None:
+        setup.driver.run_batch(pending)
+        setup.position = pending["rows"][-1][1]
+
+
+def test_a_node_lost_while_a_change_is_looked_at(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers", check=2)
+    setup.batch(200)
+    lost, alive, asked = (
+        setup.driver.plan.placement["sum"][0].node,
+        setup.backend.alive,
+        list[int](),
+    )
+
+    def dying() -> frozenset[str]:
+        found = alive()
+        asked.append(1)
+        if len(asked) == 1:
+            setup.backend.lose(lost)
+        return found
+
+    setup.backend.alive = dying  # type: ignore[method-assign]
+    plan = setup.plan(1, 3)
+    told = setup.driver.adopt(plan, ride=True)
+    assert told.moved, "it is to come from where it was, which fails the batch, not the run"
+    setup.driver.adopt(setup.plan(1, 3), ride=True)
+    assert setup.result() == SUMS
+
+
+def test_a_change_that_fails_halfway_leaves_places_as_they_were(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers")
+    setup.batch(200)
+    homes, job = places(setup), setup.backend.job
+
+    def failing(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+        if name.startswith("deal"):
+            raise StateLost("the disk is full")
+        return job(name, stages, beside=beside)
+
+    setup.backend.job = failing  # type: ignore[method-assign]
+    with pytest.raises(StateLost, match="full"):
+        setup.driver.adopt(setup.plan(1, 5))
+    assert places(setup) == homes
     assert setup.result() == SUMS

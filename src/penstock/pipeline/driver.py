@@ -88,6 +88,7 @@ class Driver(Planned):
         cuts = {name: [list(cut) for cut in cuts] for name, cuts in ranges.items()}
         told: Carried | None = None
         while True:
+            self._clear_attempt()
             wave, ride = self.wave(ranges, self._begin({"ranges": cuts})), self._ride
             riders = NOBODY if ride is None else ride.riders(wave)
             frames = [Frame.unpack(bytes(b)) for b in self.backend.run(self.layout, wave, riders)]
@@ -105,7 +106,18 @@ class Driver(Planned):
         try:
             return replace(self.settle(), not_ahead=why)
         except StateLost as error:
+            # Some of it may be elsewhere already.
+            self.adopt(self.plan)
+            self.not_moved = (self.next_batch, str(error))
             return Carried(failed=str(error))
+
+    def _clear_attempt(self) -> None:
+        """Remove what another attempt at the batch gave to sinks: it may be of other instances."""
+        if self.attempted == self.next_batch:
+            for step in self.layout.sinks():
+                assert step.sink is not None
+                step.sink.recover(self.batch)
+        self.attempted = self.next_batch
 
     def _note_saved(
         self, wave: Wave, frames: Iterable[Frame], stats: Iterable[InstanceStats]

@@ -46,9 +46,9 @@ def keep(
             continue
         vertex, instance = names[frame.wire], frame.sender
         kept.put(vertex, instance, Piece.unpack(frame.body))
-        base, floor = wave.bases[vertex][instance], wave.floors[vertex][instance]
-        if base >= 0 and wave.tidy:
-            kept.forget(vertex, instance, wave.backed[vertex][instance], floor)
+        if wave.bases[vertex][instance] >= 0 and wave.tidy:
+            needed = wave.needed[vertex][instance]
+            kept.forget(vertex, instance, wave.backed[vertex][instance], needed)
     if not wave.tidy:
         return
     here = wave.keepers[partition]

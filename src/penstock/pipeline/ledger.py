@@ -12,6 +12,7 @@ from penstock.pipeline.held import Held
 from penstock.pipeline.wave import Wave
 from penstock.state.catalog import DRIVER, Block, Catalog, chain
 from penstock.state.home import Keeping
+from penstock.state.runs import Span
 from penstock.state.spread import Spread, Tolerance, spread, state_key, thin, tolerance, worst
 
 
@@ -136,10 +137,9 @@ class Ledger:
             return Kept(tuple(keepers.values()), spreads=spreads, whole=frozenset(whole))
         return Kept(hold=bool(keepers))
 
-    def floor(self, name: str, index: int) -> int:
-        """Last version of the oldest run that is kept of an instance; -1 if none."""
-        runs = self.blocks(name, index)
-        return max((block.last for block in runs if not block.first), default=-1)
+    def needed(self, name: str, index: int) -> tuple[Span, ...]:
+        """Return the runs that what peers and the driver have of an instance is made of."""
+        return tuple(Span(block.first, block.last) for block in self.blocks(name, index))
 
     def keeping_under(self, plan: Plan) -> Keeping:
         """Return how state is kept under the plan: without pins, only a checkpoint is of use."""

@@ -50,7 +50,7 @@ class Mover:
     def prepare(self, plan: Plan) -> bool:
         """Copy state ahead of a plan; see `Ahead.bring`."""
         alive = self.backend.alive()
-        return self.ahead.bring([w for w in self.moved(plan) if w[3] in alive])
+        return self.ahead.bring([w for w in self.wanted(plan)[0] if w[3] in alive])
 
     def carry(self, plan: Plan, brought: Brought) -> Carried:
         """Bring the state of instances whose home changes to the new one.
@@ -61,30 +61,24 @@ class Mover:
         brought : Brought
             What is there already.
         """
-        wanted = self.moved(plan)
-        took = self._copy(wanted, brought) if wanted else Carried()
-        back = self.bring_back(plan)
-        for _, _, instance, target in wanted:
+        moved, lost = self.wanted(plan)
+        took = self._copy(moved, brought) if moved else Carried()
+        back = self.bring_back(lost)
+        for _, _, instance, target in moved:
             instance.place = target
         size = took.state_bytes + back.state_bytes
         return replace(took, state_bytes=size, rebuilt=back.rebuilt)
 
-    def moved(self, plan: Plan) -> list[Moved]:
-        """Find the instances that a plan has elsewhere, and whose state is where they are."""
-        alive = self.backend.alive()
-        return [w for w in self._wanted(plan, alive) if w[2].place in alive]
-
-    def bring_back(self, plan: Plan) -> Carried:
-        """Put the state together that was lost with its place, where a plan has it."""
-        alive = self.backend.alive()
-        lost = [w for w in self._wanted(plan, alive) if w[2].place not in alive]
-        size = self._rebuild(lost, alive) if lost else 0
+    def bring_back(self, lost: list[Moved]) -> Carried:
+        """Put state together that was lost with its place."""
+        size = self._rebuild(lost, self.backend.alive()) if lost else 0
         for _, _, instance, target in lost:
             instance.place = target
         return Carried(state_bytes=size, rebuilt=len(lost))
 
-    def _wanted(self, plan: Plan, alive: frozenset[str]) -> list[Moved]:
-        """Find the instances whose state is not where a plan has them."""
+    def wanted(self, plan: Plan) -> tuple[list[Moved], list[Moved]]:
+        """Find the instances whose state is not where a plan has them: it is elsewhere, or lost."""
+        alive = self.backend.alive()
         wanted: list[Moved] = []
         for name, held in self.ledger.held.items():
             spots = plan.placement[name]
@@ -97,7 +91,8 @@ class Mover:
                 target = self.backend.place(str(spots[min(index, len(spots) - 1)]))
                 if target != instance.place:
                     wanted.append((name, index, instance, target))
-        return wanted
+        lost = [w for w in wanted if w[2].place not in alive]
+        return [w for w in wanted if w[2].place in alive], lost
 
     def _copy(self, wanted: list[Moved], brought: Brought) -> Carried:
         """Copy state from places that are there; all of an instance if the copies ahead are gone.

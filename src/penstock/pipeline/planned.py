@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.model import InvalidValue, Plan, RoutingTable
-from penstock.pipeline.ahead import Brought
+from penstock.pipeline.ahead import Brought, Moved
 from penstock.pipeline.carry import Backend
 from penstock.pipeline.held import Held, Instance, held_by, table_for
 from penstock.pipeline.journal import Journal
@@ -76,6 +76,8 @@ class Planned:
         self.ledger = Ledger(self.layout.pipeline.name, self.backend, keeping, held)
         self._mover = Mover(self.ledger, self.backend)
         self._ride: Ride | None = None
+        #: The last batch that was begun, and that state could not be moved with, and why.
+        self.attempted, self.not_moved = -1, (-1, "")
         saved = any(not held.empty for held in self.held.values())
         if saved and not keeping.in_checkpoint:
             raise StateLost(
@@ -150,9 +152,10 @@ class Planned:
             homes={name: tuple(map(str, spots)) for name, spots in self.plan.placement.items()},
             keeping=self.ledger.keeping_under(self.plan),
             bases={n: tuple(i.version for i in h.instances) for n, h in held.items()},
-            floors={
-                n: tuple(self.ledger.floor(n, i) for i in range(len(h.instances)))
+            needed={
+                n: tuple(self.ledger.needed(n, i) for i in range(len(h.instances)))
                 for n, h in held.items()
+                if kept.keepers
             },
             backed={n: tuple(i.backed for i in h.instances) for n, h in held.items()},
             keepers=kept.keepers,
@@ -232,10 +235,10 @@ class Planned:
             When state cannot be carried or put together. The plan before it stays in charge.
         """
         started = time.perf_counter()
+        self._check(plan)
         self._alight()
         brought = self._mover.ahead.end()
         self._mover.handover.end()
-        self._check(plan)
         tables = {name: table_for(name, held, plan) for name, held in self.held.items()}
         routing = {**plan.routing, **{n: t for n, t in tables.items() if t is not None}}
         plan = replace(plan, routing=routing)
@@ -255,11 +258,7 @@ class Planned:
 
     def settle(self) -> Carried:
         """Carry the state of a plan that waits for a batch, if there is such a plan, right now."""
-        ride, plan = self._ride, self.plan
-        if ride is None:
-            return Carried()
-        self._alight()
-        return self.adopt(plan)
+        return Carried() if self._ride is None else self.adopt(self.plan)
 
     def _alight(self) -> None:
         """Have nothing come with the next batch."""
@@ -276,9 +275,10 @@ class Planned:
         brought: Brought,
     ) -> Carried:
         """Have state come with the next batch; only what was lost is put together before it."""
-        peers = self.ledger.keeping.by_peers and plan.pinned
-        back = self._mover.bring_back(plan) if peers else Carried()
-        moved = self._mover.moved(plan) if peers else []
+        moved, back = list[Moved](), Carried()
+        if self.ledger.keeping.by_peers and plan.pinned:
+            moved, lost = self._mover.wanted(plan)
+            back = self._mover.bring_back(lost)
         dealt = self._mover.parties(plan, changed)
         if not moved and not dealt.givers:
             self._take_effect(plan, tables)
@@ -298,11 +298,19 @@ class Planned:
     ) -> Carried:
         """Carry state now, while the stream stands still."""
         took = Carried()
-        if self.ledger.keeping.by_peers and plan.pinned:
-            took = self._mover.carry(plan, brought)
-        dealt = self._mover.parties(plan, changed)
-        if dealt.givers:
-            took = self._deal(plan, dealt, took)
+        places = [(one, one.place) for held in self.held.values() for one in held.instances]
+        try:
+            if self.ledger.keeping.by_peers and plan.pinned:
+                took = self._mover.carry(plan, brought)
+            dealt = self._mover.parties(plan, changed)
+            if dealt.givers:
+                took = self._deal(plan, dealt, took)
+        except BaseException:
+            # The old homes that are there have all that they had, and are in charge.
+            alive = self.backend.alive()
+            for instance, place in places:
+                instance.place = place if place in alive else instance.place
+            raise
         self._take_effect(plan, tables)
         if took.dealt:
             self._commit_state()

@@ -65,10 +65,11 @@ class Ride:
     def riders(self, wave: Wave) -> Riders:
         """Return what sends the state, by the layer that it runs beside."""
         found: dict[int, list[Stage]] = {}
+        there = self.arriving
         parcels: dict[int, dict[str, list[Parcel]]] = {}
         for name, index, known, _ in self.moved:
             layer, to = wave.address(name, index)
-            parcel = Parcel(name, index, known.version, to, there=self.arriving[name, index])
+            parcel = Parcel(name, index, known.version, to, there=there[name, index])
             parcels.setdefault(layer, {}).setdefault(known.place, []).append(parcel)
         for layer, by_place in parcels.items():
             send = Send(tuple(map(tuple, by_place.values())), layer)

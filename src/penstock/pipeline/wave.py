@@ -10,6 +10,7 @@ from penstock.model import RoutingTable
 from penstock.pipeline.arriving import Copied
 from penstock.pipeline.party import Party
 from penstock.state.home import Keeping
+from penstock.state.runs import Span
 from penstock.state.spread import Spread
 
 #: What happens to rows that a function fails on: the run stops, or they are left out and counted.
@@ -38,8 +39,8 @@ class Wave:
     bases : mapping of str to tuple of int
         The committed state version that each instance of a stateful vertex starts from; -1 before
         its first.
-    floors : mapping of str to tuple of int
-        Last version of the oldest run that each of those states is made of; -1 if there is none.
+    needed : mapping of str to tuple of tuple of Span
+        The runs that what peers have of each of those states is made of.
     backed : mapping of str to tuple of int
         The version that peers have of each; -1 if none.
     keepers : tuple of str
@@ -75,7 +76,7 @@ class Wave:
     homes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keeping: Keeping = field(default_factory=Keeping)
     bases: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    floors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    needed: Mapping[str, tuple[tuple[Span, ...], ...]] = field(default_factory=dict)
     backed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     keepers: tuple[str, ...] = ()
     hold: bool = False

@@ -115,10 +115,10 @@ class FragmentStore:
         matches = ((path, _NAME.fullmatch(path.name)) for path in folder.iterdir())
         return {_named(*map(int, m.groups())): path for path, m in matches if m}
 
-    def forget(self, vertex: str, instance: int, committed: int, floor: int) -> None:
-        """Remove what a committed version and later ones do not need."""
+    def forget(self, vertex: str, instance: int, committed: int, needed: Collection[Span]) -> None:
+        """Remove what a committed version, made of the needed runs, and later ones do not need."""
         paths = self.paths(vertex, instance)
-        old = outdated({piece.run for piece in paths}, committed, floor)
+        old = outdated({piece.run for piece in paths}, committed, needed)
         for piece, path in paths.items():
             if piece.run in old:
                 path.unlink(missing_ok=True)

@@ -190,7 +190,7 @@ class Home:
         if known:
             for log in (self.local, self.shared):
                 if log is not None:
-                    log.forget(vertex, instance, base, known[-1].last)
+                    log.forget(vertex, instance, base)
         return Saved(run, content, state, put_off)
 
     @property

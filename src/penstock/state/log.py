@@ -153,9 +153,14 @@ class StateLog:
         """Map the bytes of a run."""
         return memoryview(_mapped(self.path(vertex, instance, run)))
 
-    def forget(self, vertex: str, instance: int, committed: int, floor: int) -> None:
-        """Remove the runs that a committed version and later ones do not need."""
-        for run in outdated(self.runs(vertex, instance), committed, floor):
+    def forget(self, vertex: str, instance: int, committed: int) -> None:
+        """Remove the runs that a committed version and later ones do not need, if it is here."""
+        runs = self.runs(vertex, instance)
+        try:
+            needed = chain(runs, committed)
+        except ChainBroken:
+            return
+        for run in outdated(runs, committed, needed):
             path = self.path(vertex, instance, run)
             hashes.beside(path).unlink(missing_ok=True)
             path.unlink(missing_ok=True)

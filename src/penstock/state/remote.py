@@ -53,9 +53,14 @@ class RemoteLog:
             raise StateLost(f"run {run} of {vertex}[{instance}] is gone from {self.root}")
         return memoryview(content)
 
-    def forget(self, vertex: str, instance: int, committed: int, floor: int) -> None:
-        """Remove the runs that a committed version and later ones do not need."""
-        for run in outdated(self.runs(vertex, instance), committed, floor):
+    def forget(self, vertex: str, instance: int, committed: int) -> None:
+        """Remove the runs that a committed version and later ones do not need, if it is here."""
+        runs = self.runs(vertex, instance)
+        try:
+            needed = chain(runs, committed)
+        except ChainBroken:
+            return
+        for run in outdated(runs, committed, needed):
             self._files.remove(f"{_folder(vertex, instance)}/{run}")
 
 

@@ -6,7 +6,7 @@ Numbers of versions are used once: an attempt that failed leaves runs that no ch
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from penstock.model import PenstockError
@@ -34,10 +34,6 @@ class Span:
         """Whether it holds all that there was."""
         return self.first == 0
 
-    def within(self, other: Span) -> bool:
-        """Whether another run covers it and more."""
-        return self != other and other.first <= self.first and self.last <= other.last
-
 
 def to_merge(known: tuple[Span, ...]) -> int:
     """Say how many of a chain's newest runs the next one is merged with.
@@ -59,15 +55,22 @@ def to_merge(known: tuple[Span, ...]) -> int:
         count, limit = short, limit * FAN
 
 
-def outdated(runs: Collection[Span], committed: int, floor: int) -> set[Span]:
+def outdated(runs: Iterable[Span], committed: int, needed: Collection[Span]) -> set[Span]:
     """Find the runs that neither the committed version nor a later one needs.
+
+    That one covers another does not say so: it may be of an attempt that was never committed.
 
     Parameters
     ----------
     committed : int
         The version that a batch may be started from again.
-    floor : int
-        Last version of the oldest run of its chain.
+    needed : collection of Span
+        The runs that it is made of.
+
+    Examples
+    --------
+    >>> runs = [Span(0, 2), Span(3, 4), Span(0, 3), Span(5, 5)]
+    >>> outdated(runs, 4, [Span(3, 4), Span(0, 2)])
+    {Span(first=0, last=3)}
     """
-    done = [run for run in runs if run.last <= committed]
-    return {run for run in runs if run.last < floor or any(run.within(larger) for larger in done)}
+    return {run for run in runs if run.last <= committed and run not in needed}

@@ -99,8 +99,10 @@ class SparkBackend:
 
         text = f"{layout.pipeline.name} batch {wave.batch_id}"
         bodies = [body(layer) for layer in range(1, wave.depth)]
-        # Keepers remove what is not theirs, and must not do so at a stranger's.
-        strict = [layer == len(wave.layers) for layer in range(wave.depth)]
+        # Keepers remove what is not theirs, and must not do so at a stranger's; nor may state come
+        # to one.
+        arriving = {wave.first[vertex][0] for vertex, _ in wave.arriving}
+        strict = [layer in (*arriving, len(wave.layers)) for layer in range(wave.depth)]
         return self._run(text, self.group, self.pinned, first, bodies, strict, riders)
 
     def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> list[bytes]:

@@ -362,7 +362,7 @@ class Run:
         result = self._run(ranges)
         duration_ms = (time.monotonic() - started) * 1000.0
         if result.ride is not None:
-            self._note_ride(result.ride)
+            self._note_ride(result.ride, result.batch_id)
         committed_ms = self.elapsed_s * 1000.0
         facts = self.backend.facts()
         dropped = sum(feed.dropped for feed in self.feeds.values())
@@ -389,6 +389,9 @@ class Run:
         before, self._last_start = self._last_start, started
         interval_s = duration_ms / 1000.0 if before is None else started - before
         self.window.add(result, observed, interval_s, waiting)
+        if result.ride is not None:
+            # A batch that state came with says little of the plan.
+            self.window.changed()
         self._note_promise()
         if self._listener is not None:
             self._listener(observed)
@@ -400,11 +403,10 @@ class Run:
         self.errands.serve()
         return observed
 
-    def _note_ride(self, ride: Carried) -> None:
+    def _note_ride(self, ride: Carried, batch: int) -> None:
         """Write down what came with a batch, or why the plan before it is still in charge."""
         if ride.failed:
-            self.window.changed()
-            self.store.put_plan(PlanRecord(self.id, self.driver.next_batch, self.plan))
+            self.store.put_plan(PlanRecord(self.id, batch, self.plan))
             text = f"state could not be moved, the plan before stays in charge: {ride.failed}"
         elif ride.not_ahead:
             text = f"state did not come with the batch, and was carried before it: {ride.not_ahead}"

@@ -110,6 +110,9 @@ class SparkRuntime:
 
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on, or the next portion of it."""
+        batch, why = self._run.driver.not_moved
+        if batch == self._run.driver.batch:
+            raise ActionFailed(f"the step before could not be made: {why}")
         try:
             part = self._run.driver.portion(plan)
             took = self._run.change(part)
