@@ -6,11 +6,12 @@ state at a version is a chain of runs without a gap.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from penstock.model import InvalidValue, PenstockError
+from penstock.state.runs import Span, outdated
 
 #: In the place of a keeper whose fragment is gone, and of the driver, which no executor is called.
 LOST, DRIVER = "", "(driver)"
@@ -132,6 +133,17 @@ def chain(runs: Iterable[RunT], version: int) -> tuple[RunT, ...]:
         found.append(before[at])
         at = before[at].first - 1
     return tuple(found)
+
+
+def unneeded(runs: Collection[Span], committed: int) -> set[Span]:
+    """Find the runs that neither a committed version nor a later one needs.
+
+    None is, while not all of that version is there.
+    """
+    try:
+        return outdated(runs, committed, chain(runs, committed))
+    except ChainBroken:
+        return set()
 
 
 def _gap(widest: dict[int, RunT], at: int) -> int:

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from penstock.state import hashes
-from penstock.state.catalog import ChainBroken, chain
+from penstock.state.catalog import ChainBroken, chain, unneeded
 from penstock.state.keyed import KeyedTable, changes, latest
-from penstock.state.runs import Span, StateLost, outdated
+from penstock.state.runs import Span, StateLost
 
 #: Bytes of a run from which what was written is mapped, and not held in memory besides.
 MAPPED_BYTES = 4_000_000
@@ -155,12 +155,7 @@ class StateLog:
 
     def forget(self, vertex: str, instance: int, committed: int) -> None:
         """Remove the runs that a committed version and later ones do not need, if it is here."""
-        runs = self.runs(vertex, instance)
-        try:
-            needed = chain(runs, committed)
-        except ChainBroken:
-            return
-        for run in outdated(runs, committed, needed):
+        for run in unneeded(self.runs(vertex, instance), committed):
             path = self.path(vertex, instance, run)
             hashes.beside(path).unlink(missing_ok=True)
             path.unlink(missing_ok=True)

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
-from penstock.state.catalog import ChainBroken, chain
+from penstock.state.catalog import ChainBroken, chain, unneeded
 from penstock.state.files import Files
-from penstock.state.runs import Span, StateLost, outdated
+from penstock.state.runs import Span, StateLost
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,7 @@ class RemoteLog:
 
     def forget(self, vertex: str, instance: int, committed: int) -> None:
         """Remove the runs that a committed version and later ones do not need, if it is here."""
-        runs = self.runs(vertex, instance)
-        try:
-            needed = chain(runs, committed)
-        except ChainBroken:
-            return
-        for run in outdated(runs, committed, needed):
+        for run in unneeded(self.runs(vertex, instance), committed):
             self._files.remove(f"{_folder(vertex, instance)}/{run}")
 
 
