@@ -1166,3 +1166,21 @@ def test_a_change_that_fails_halfway_leaves_places_as_they_were(tmp_path: Path) 
         setup.driver.adopt(setup.plan(1, 5))
     assert places(setup) == homes
     assert setup.result() == SUMS
+
+
+def test_a_plan_on_nodes_that_are_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "peers")
+    setup.batch(200)
+    before, asked = setup.driver.plan, list[str]()
+    plan = replace(before, nodes=tuple(f"spare-{n}" for n in before.nodes), active=())
+
+    def job(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+        asked.append(name)
+        raise StateLost("no such place")
+
+    setup.backend.job = job  # type: ignore[method-assign]
+    with pytest.raises(StateLost, match="no such place"):
+        setup.driver.adopt(plan, ride=True)
+    assert asked == ["carry state"]
+    assert setup.driver.plan is before
+    assert setup.result() == SUMS

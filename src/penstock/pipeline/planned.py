@@ -278,6 +278,9 @@ class Planned:
         moved, back = list[Moved](), Carried()
         if self.ledger.keeping.by_peers and plan.pinned:
             moved, lost = self._mover.wanted(plan)
+            if not {target for *_, target in moved} <= self.backend.alive():
+                # To a place that is not there it cannot be carried either, which is told at once.
+                return self._carry(plan, tables, changed, brought)
             back = self._mover.bring_back(lost)
         dealt = self._mover.parties(plan, changed)
         if not moved and not dealt.givers:
