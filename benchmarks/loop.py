@@ -407,8 +407,9 @@ def _dealt(
     took: dict[str, list[float]] = {name: [] for name in names}
     lanes: dict[str, tuple[InTurn, engine.Run, Trace, str]] = {}
     order = random.Random(0)
-    # An instance a node, whatever the load: only the keys are to move.
-    strategy = Penstock(overload=10.0, slack=0.0, gain=1.0, chi=0.05)
+    # An instance a node, whatever the load, which looks small while others have their turns: only
+    # the keys are to move.
+    strategy = Penstock(most=0.05, overload=10.0, slack=0.0, gain=1.0, chi=0.05)
     loop = Settings(cooldown=2, stable_rounds=1, verify=1, min_nodes=nodes, max_nodes=nodes)
     full = nodes / (VIEWS * asked.cost_us * 1e-6)
     with ExitStack() as stack:
