@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model import Cluster, Grouping, InvalidValue, Kind, Measurements, Plan
-from penstock.pipeline import Link, Memory, Pipeline, Rows, count, last, mean, top, total
+from penstock.pipeline import (
+    Link,
+    Memory,
+    Pipeline,
+    Rows,
+    count,
+    last,
+    mean,
+    parquet,
+    top,
+    total,
+    tumbling,
+)
 from penstock.pipeline.deal import deal
 from penstock.pipeline.driver import Driver
+from penstock.pipeline.execute import StepFailed
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.local import LocalBackend, run_locally, run_to_end
 from penstock.pipeline.notes import HOT_KEPT, Notes
+from penstock.state.home import Keeping
 from penstock.state.keyed import key_hashes
 from penstock.strategies import Request, strategies
 from penstock.strategies.route.heavy import heaviest
 from penstock.strategies.route.skew import routed
+from penstock.strategies.route.two_tier import TwoTier
 
 KEYS = ["hot"] * 60 + [f"k{i % 5}" for i in range(40)]
 DATA = pa.table({"k": [KEYS[i * 37 % 100] for i in range(100)], "v": list(range(100))})
@@ -52,6 +69,10 @@ def whole() -> list[dict[str, Any]]:
 WHOLE = whole()
 
 
+def looked_at(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(["fields", "partial-key", "hot-key"]),
@@ -60,38 +81,160 @@ WHOLE = whole()
 )
 def test_results_are_those_of_whole_keys(grouping: str, cuts: list[int], worked: bool) -> None:
     sink = Memory()
-    work = (lambda batch: batch) if worked else None
+    work = looked_at if worked else None
     split = pipeline(sink, split=True, grouping=grouping, work=work, merge_parallelism=2)
     assert [step.name for step in split.steps] == ["rows", "sum-parts", "sum", "out"]
     run_locally(split, cuts)
     assert found(sink) == WHOLE
 
 
+def test_keys_are_merged_by_a_layer_only_where_they_must_be() -> None:
+    def vertices(made: Pipeline) -> list[tuple[str, Kind, bool]]:
+        return [(v.name, v.kind, v.splittable) for v in Layout.of(made).vertices]
+
+    source, sink = ("rows", Kind.SOURCE, False), Memory()
+    shared = [source, ("sum", Kind.STATEFUL, True)]
+    merged = [source, ("sum-parts", Kind.STATELESS, True), ("sum", Kind.STATEFUL, False)]
+    assert vertices(pipeline(sink, split=True, work=looked_at)) == shared
+    assert vertices(pipeline(sink, split=True)) == shared
+    for grouping in ("partial-key", "hot-key"):
+        assert vertices(pipeline(sink, split=True, grouping=grouping)) == merged
+    windows = pipeline(sink, split=True, window=tumbling("v", "10 s"))
+    assert vertices(windows) == merged
+    further = pipeline(sink, split=True).map("more", looked_at, after="sum").sink("o", Memory())
+    assert [name for name, *_ in vertices(further)] == ["rows", "sum-parts", "sum+more"]
+
+
+def planned(layout: Layout, instances: int = 3, nodes: int = 3) -> Plan:
+    topology = layout.topology(2)
+    if "sum" in {o.name for o in topology.operators}:
+        topology = topology.with_parallelism({"sum": instances})
+    plan = strategies.make("even").plan(Request(topology, Cluster.of(nodes, slots=100)))
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def split_plan(layout: Layout, keys: dict[str, tuple[int, ...]], instances: int = 3) -> Plan:
+    table = replace(
+        TwoTier(8).table(instances),
+        split={int(key_hashes(pa.table({"k": [key]}), ("k",))[0]): to for key, to in keys.items()},
+    )
+    return replace(planned(layout, instances), routing={"sum": table})
+
+
+def run_of(tmp_path: Path, layout: Layout, plan: Plan, keeping: Keeping | None = None) -> Driver:
+    backend = LocalBackend(tmp_path / "nodes", plan.nodes)
+    return Driver(layout, backend, tmp_path / "run", plan, keeping=keeping)
+
+
 def test_a_routing_table_splits_keys(tmp_path: Path) -> None:
     sink = Memory()
-    layout = Layout.of(pipeline(sink, split=True))
-    topology = layout.topology(2)
-    assert [(o.name, o.kind, o.splittable) for o in topology.operators] == [
-        ("rows", Kind.SOURCE, False),
-        ("sum-parts", Kind.STATELESS, True),
-        ("sum", Kind.STATEFUL, False),
-    ]
-    plan = strategies.make("penstock").plan(Request(topology, Cluster.of(2, slots=100)))
+    layout = Layout.of(pipeline(sink, split=True, work=looked_at))
+    plan = strategies.make("penstock").plan(Request(layout.topology(2), Cluster.of(2, slots=100)))
     assert isinstance(plan, Plan)
-    table = plan.routing["sum-parts"]
-    assert set(plan.routing) == {"sum-parts", "sum"}
+    assert set(plan.routing) == {"sum"}
 
     def busiest(plan: Plan, where: str) -> int:
-        driver = Driver(
-            layout, LocalBackend(tmp_path / "nodes", plan.nodes), tmp_path / where, plan
-        )
-        (result,) = run_to_end(driver)
-        return max(s.rows_in for s in result.stats if s.vertex == "sum-parts")
+        (result,) = run_to_end(run_of(tmp_path / where, layout, plan))
+        return max(s.rows_in for s in result.stats if s.vertex == "sum")
 
     assert busiest(plan, "whole") >= 60
-    split = {**plan.routing, "sum-parts": replace(table, split={HOT: (0, 1, 2)})}
+    split = {"sum": replace(plan.routing["sum"], split={HOT: (0, 1, 2)})}
     assert busiest(replace(plan, routing=split), "split") < 60
     assert found(sink) == WHOLE
+
+
+#: A plan for each batch: instances, and the ways of the hot key and of another one.
+ways = st.sets(st.integers(0, 2), min_size=2).map(lambda to: tuple(sorted(to)))
+plans = st.tuples(st.integers(2, 4), st.none() | ways, st.none() | ways)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 99), plans), min_size=1, max_size=6, unique_by=lambda p: p[0]
+    ),
+    st.sampled_from(["peers", "checkpoint", "both"]),
+    st.booleans(),
+    st.sets(st.integers(0, 5)),
+)
+def test_keys_may_be_split_and_whole_and_moved_between_batches(
+    steps: list[tuple[int, tuple[int, Any, Any]]],
+    mode: str,
+    ride: bool,
+    restarts: set[int],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sink, keeping = Memory(), Keeping(mode=mode, raw=1, check=1)
+        layout = Layout.of(pipeline(sink, split=True, work=looked_at))
+        driver = run_of(Path(folder), layout, split_plan(layout, {}), keeping)
+        ends = sorted(cut for cut, _ in steps)
+        start = 0
+        for number, (cut, (_, (count, hot, other))) in enumerate(zip(ends, steps, strict=True)):
+            keys = {"hot": hot, "k1": other}
+            wanted = {
+                key: tuple(i for i in to if i < count) for key, to in keys.items() if to is not None
+            }
+            made = split_plan(layout, {k: to for k, to in wanted.items() if len(to) > 1}, count)
+            if number in restarts and mode != "peers":
+                driver = Driver(layout, driver.backend, driver.root, made, keeping=keeping)
+            else:
+                driver.adopt(made, ride=ride)
+            driver.run_batch({"rows": ((start, cut),)})
+            expected = DATA.slice(0, cut).group_by("k").aggregate([("v", "sum"), ("v", "count")])
+            got = {row["k"]: (row["t"], row["n"]) for row in sink.latest("k").to_pylist()}
+            assert got == {row["k"]: (row["v_sum"], row["v_count"]) for row in expected.to_pylist()}
+            touched = sorted(set(DATA.slice(start, cut - start).column("k").to_pylist()))
+            assert sorted(sink.batches[number].column("k").to_pylist()) == touched
+            start = cut
+        driver.run_batch({"rows": ((start, 100),)})
+        assert found(sink) == WHOLE
+
+
+def test_shares_outlive_a_failed_attempt_and_a_lost_home(tmp_path: Path) -> None:
+    sink, fail = Memory(), tmp_path / "fail"
+
+    def now_and_then(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if fail.exists():
+            raise ValueError("no")
+        return batch
+
+    layout = Layout.of(pipeline(sink, split=True, work=now_and_then))
+    plan = split_plan(layout, {"hot": (0, 1, 2)})
+    driver = run_of(tmp_path, layout, plan, Keeping(mode="peers", raw=1, check=1))
+    driver.run_batch({"rows": ((0, 50),)})
+    assert set(driver.shares) == {"sum"}
+    before = driver.shares
+    fail.touch()
+    with pytest.raises(StepFailed):
+        driver.run_batch({"rows": ((50, 80),)})
+    fail.unlink()
+    assert driver.shares is before
+    assert isinstance(driver.backend, LocalBackend)
+    home = plan.routing["sum"].partitions[HOT % len(plan.routing["sum"].partitions)]
+    lost = plan.placement["sum"][home].node
+    driver.backend.lose(lost)
+    gone = plan.nodes.index(lost)
+    homes = np.where(plan.node_of == gone, (gone + 1) % len(plan.nodes), plan.node_of)
+    driver.adopt(replace(plan, node_of=homes, active=()))
+    driver.run_batch({"rows": ((50, 100),)})
+    assert found(sink) == WHOLE
+
+
+def test_files_hold_every_key_of_a_batch_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made = (
+        Pipeline("p")
+        .source("rows", Rows(DATA), parallelism=2)
+        .keyed("sum", by="k", reduce=REDUCE, work=looked_at, split=True, parallelism=3)
+        .sink("out", parquet(out))
+    )
+    layout = Layout.of(made)
+    driver = run_of(tmp_path, layout, split_plan(layout, {"hot": (0, 1, 2), "k1": (0, 2)}))
+    (result,) = run_to_end(driver)
+    rows = pq.read_table(out).drop_columns(["batch"]).to_pylist()
+    assert sorted(rows, key=lambda row: str(row["k"])) == WHOLE
+    assert result.rows_to_sinks == {"out": len(WHOLE)}
 
 
 def test_the_planner_splits_what_was_measured_hot() -> None:
@@ -99,22 +242,22 @@ def test_the_planner_splits_what_was_measured_hot() -> None:
     topology = Layout.of(pipeline(Memory(), split=True)).topology(2)
     tables, _ = routed(topology, None, None, chi=0.3, partitions=8)
     notes.hashes(
-        "sum-parts",
+        "sum",
         Link("rows", Grouping.FIELDS, ("k",)),
         DATA,
-        tables["sum-parts"],
+        tables["sum"],
         3,
         single=True,
     )
-    hot = {key: float(n) for key, n in notes.stats()["hot_keys"]["sum-parts"].items()}
+    hot = {key: float(n) for key, n in notes.stats()["hot_keys"]["sum"].items()}
     assert hot[HOT] == 60.0
-    rates = {"sum-parts": notes.partitions["sum-parts"].astype(float)}
-    measured = Measurements(partition_rates=rates, hot_keys={"sum-parts": hot})
+    rates = {"sum": notes.partitions["sum"].astype(float)}
+    measured = Measurements(partition_rates=rates, hot_keys={"sum": hot})
     plan = strategies.make("penstock").plan(Request(topology, Cluster.of(2, slots=100)))
     assert isinstance(plan, Plan)
     plan = replace(plan, routing=tables)
     after, reasons = routed(topology, measured, plan, chi=0.3, partitions=8)
-    assert set(after["sum-parts"].split) == {HOT}
+    assert set(after["sum"].split) == {HOT}
     assert reasons
 
 
@@ -123,7 +266,7 @@ def test_split_keys_begin_elsewhere_in_every_batch() -> None:
     link = Link("rows", Grouping.FIELDS, ("k",))
     layout = Layout.of(pipeline(Memory(), split=True))
     tables, _ = routed(layout.topology(2), None, None, chi=0.3, partitions=8)
-    split = replace(tables["sum-parts"], split={HOT: (0, 1, 2)})
+    split = replace(tables["sum"], split={HOT: (0, 1, 2)})
     reached = {next(deal(table, link, 3, table_of=split, turn=turn))[0] for turn in range(3)}
     assert reached == {0, 1, 2}
 
@@ -169,8 +312,8 @@ def test_only_few_hot_keys_are_told_and_none_of_what_was_reduced() -> None:
 
 
 def test_the_engine_tells_hot_keys() -> None:
-    (result,) = run_locally(pipeline(Memory(), split=True))
-    told = [s.hot_keys["sum-parts"] for s in result.stats if "sum-parts" in s.hot_keys]
+    (result,) = run_locally(pipeline(Memory(), split=True, work=looked_at))
+    told = [s.hot_keys["sum"] for s in result.stats if "sum" in s.hot_keys]
     assert sum(hot[HOT] for hot in told) == 60
 
 

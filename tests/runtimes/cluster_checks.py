@@ -21,6 +21,8 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from penstock import spark as engine
 from penstock.apps import apps
 from penstock.apps.commcount import CommCount
@@ -34,6 +36,7 @@ from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.runtimes.spark.session import wait_for_executors
+from penstock.state.keyed import key_hashes
 from penstock.strategies import strategies
 from penstock.testing import RUNTIME_CHECKS, Driven
 
@@ -225,15 +228,23 @@ def _ahead(spark: Any, *, kill: bool = False) -> dict[str, Any]:
 
 
 def portions_killed(spark: Any) -> dict[str, Any]:
-    """Deal all router partitions anew, a portion after each batch; an executor dies on the way."""
+    """Deal all router partitions anew, a portion after each batch; an executor dies on the way.
+
+    The hottest keys are split all the while.
+    """
     _ask_for(spark, NODES)
-    app = CommCount(items=20_000)
+    app = CommCount(items=20_000, split=True, cost_us=0.1)
     ends = (10 * ROWS, *range(10 * ROWS + 300, 11 * ROWS + 1, 300))
-    source = app.source(1e6, zipf=0.2, seed=11, rows=ends[-1])
+    source = app.source(1e6, zipf=1.0, seed=11, rows=ends[-1])
+    items = source.read(0, ROWS).column("item").value_counts().to_pylist()
+    hot = sorted(items, key=lambda one: -one["counts"])[:3]
+    hashes = key_hashes(pa.table({"item": [one["values"] for one in hot]}), ("item",))
+    ways = {int(one): tuple(range(NODES)) for one in hashes}
     pipeline = app.pipeline(source, parallelism=NODES)
     run = engine.Run(pipeline, spark, strategies.make("even"), engine.Options(control=None))
     runtime, wanted = SparkRuntime(run), tuple[int, ...]()
     applied: list[Any] = []
+    shared = 0
     most, dealing.PORTION_BYTES = dealing.PORTION_BYTES, 40_000
     try:
         for start, end in pairwise((0, *ends)):
@@ -242,9 +253,10 @@ def portions_killed(spark: Any) -> dict[str, Any]:
             wanted = wanted or tuple((home + 1) % NODES for home in table.partitions)
             if applied and not applied[-1].left:
                 continue
-            target = replace(table, partitions=wanted)
+            target = replace(table, partitions=wanted, split=ways)
             plan = replace(run.plan, routing={**run.plan.routing, "count": target})
             applied.append(runtime.apply(plan))
+            shared += bool(run.driver.shares)
             if len(applied) == 2:
                 os.kill(_executor_pid(run.holding()[0]), signal.SIGKILL)
         counts, reached = (run.lost, run.duplicated), run.plan.routing["count"].partitions
@@ -261,6 +273,7 @@ def portions_killed(spark: Any) -> dict[str, Any]:
         "lost_or_twice": counts,
         "applied": [asdict(one) for one in applied],
         "reached": reached == wanted,
+        "shared": shared,
         "events": texts,
     }
 

@@ -77,6 +77,7 @@ def test_partitions_are_dealt_in_portions_while_executors_die(results: dict[str,
     assert found["equal"], found
     assert found["lost_or_twice"] == [0, 0]
     assert found["reached"]
+    assert found["shared"], "split keys were worked on elsewhere, too"
     *portions, last = found["applied"]
     assert len(portions) >= 2
     assert all(one["left"] for one in portions)

@@ -82,7 +82,7 @@ class CommCount(App):
     ) -> Pipeline:
         """Build ``behaviors -> views -> count -> counts``; see `App.pipeline`.
 
-        With `split`, ``count-parts`` stands before ``count``.
+        With `split`, ``count-parts`` stands before ``count``; dealt by ``fields``, both are one.
         """
         many, out = Instances(parallelism, chain), self._sinks(sinks)
         return many.checked(

@@ -216,12 +216,15 @@ class Pipeline:
         split : bool
             Let the tuples of a hot key be worked on in several instances: the step
             ``<name>-parts`` does `work` and reduces, and this one merges. The state stays whole.
+            Where only sinks read the results, keys are dealt by ``fields`` and there is no window,
+            both run as one, without a layer that merges.
         after, parallelism, **hints
             As in `map`; of a split step they are those of its parts.
         grouping : Grouping or str
             As in `map`. ``partial-key`` and ``hot-key`` only with `split`.
         merge_parallelism : int, optional
-            Instances that merge, with `split`; by default as many as there are parts.
+            Instances of the layer that merges, with `split`, where there is one; by default as many
+            as there are parts.
         """
         key = (by,) if isinstance(by, str) else tuple(by)
         keying = Keying(name, key, reduce, update, state, window, lateness, late, emit, work, split)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.pipeline.carry import NOBODY, Backend
-from penstock.pipeline.frames import RUN, SINK, STATS, Frame, decode, decode_json
+from penstock.pipeline.frames import RUN, SHARED, SINK, STATS, Frame, decode, decode_json, encode
+from penstock.pipeline.layout import MOST_INSTANCES
 from penstock.pipeline.planned import Planned
 from penstock.pipeline.results import (
     BatchResult,
@@ -19,6 +21,7 @@ from penstock.pipeline.results import (
     raise_error,
     stats_of,
 )
+from penstock.pipeline.sharing import merged_shares
 from penstock.pipeline.wave import Wave
 from penstock.pipeline.windowed import advanced_watermarks
 from penstock.state.fragments import Piece
@@ -52,7 +55,8 @@ class Driver(Planned):
         """
         wave, frames, ride = self._frames(ranges)
         stats = tuple(stats_of(decode_json(f.body)) for f in frames if f.kind == STATS)
-        written = self._sinks(wave.batch_id, frames, stats)
+        merged, shares = self._shares(frames)
+        written = self._sinks(wave.batch_id, frames, stats, merged)
         positions = self.position()
         positions.update({name: cuts[-1][1] for name, cuts in ranges.items() if cuts})
         result = BatchResult(wave.batch_id, wave, ranges, stats, written)
@@ -69,12 +73,14 @@ class Driver(Planned):
             "hashing": HASHING,
             "positions": positions,
             "state": {name: held.to_dict() for name, held in self.held.items()},
+            "shares": {name: b64encode(body).decode() for name, body in shares.items()},
             "watermarks": following,
             "passed": self.watermarks,
         }
         self.journal.commit(wave.version, {**done, **(extra or {})})
         self._ride = None
         self.passed, self.watermarks = self.watermarks, following
+        self.shares = shares
         self.batch = wave.batch_id
         self._hand_over()
         return replace(result, ride=ride)
@@ -151,9 +157,33 @@ class Driver(Planned):
         self._mover.ahead.end()
         self._mover.handover.end()
 
+    def _shares(self, frames: Iterable[Frame]) -> tuple[dict[str, pa.Table], dict[str, bytes]]:
+        """Merge split keys: what is emitted of them, and what their homes are to get; by step."""
+        sent: dict[str, list[pa.Table]] = {}
+        for frame in sorted(frames, key=lambda frame: frame.sender):
+            if frame.kind == SHARED:
+                name = self.layout.pipeline.steps[frame.wire].name
+                sent.setdefault(name, []).append(decode(frame.body))
+        merged: dict[str, pa.Table] = {}
+        shares: dict[str, bytes] = {}
+        for name, tables in sent.items():
+            keyed = self.layout.pipeline[name].keyed
+            assert keyed is not None
+            out, left = merged_shares(keyed, tables)
+            if out is not None:
+                merged[name] = out
+            if left is not None:
+                shares[name] = bytes(encode(left))
+        return merged, shares
+
     def _sinks(
-        self, batch_id: int, frames: list[Frame], stats: tuple[InstanceStats, ...]
+        self,
+        batch_id: int,
+        frames: list[Frame],
+        stats: tuple[InstanceStats, ...],
+        merged: Mapping[str, pa.Table],
     ) -> dict[str, int]:
+        """Hand what tasks made, and what was merged of split keys, to the sinks."""
         rows: dict[str, list[pa.Table]] = {}
         for frame in frames:
             if frame.kind == SINK:
@@ -161,9 +191,16 @@ class Driver(Planned):
                 rows.setdefault(name, []).append(decode(frame.body))
         written = {}
         for step in self.layout.sinks():
-            tables = rows.get(step.name)
-            table = pa.concat_tables(tables, promote_options="permissive") if tables else None
             assert step.sink is not None
+            own = [merged[link.source] for link in step.links if link.source in merged]
+            if own and step.sink.on_workers:
+                # A file of the driver's own, numbered after those of all instances.
+                number = len(self.layout.vertices) * MOST_INSTANCES
+                both = pa.concat_tables(own, promote_options="permissive")
+                step.sink.stage(batch_id, number, both)
+            tables = [*rows.get(step.name, ()), *(() if step.sink.on_workers else own)]
+            table = pa.concat_tables(tables, promote_options="permissive") if tables else None
             step.sink.commit(batch_id, table)
-            written[step.name] = sum(s.sinks.get(step.name, 0) for s in stats)
+            told = sum(s.sinks.get(step.name, 0) for s in stats)
+            written[step.name] = told + sum(part.num_rows for part in own)
         return written

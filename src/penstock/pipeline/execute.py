@@ -26,6 +26,7 @@ from penstock.pipeline.frames import (
     DATA,
     DRIVER,
     ERROR,
+    SHARED,
     SINK,
     STATS,
     Frame,
@@ -34,14 +35,15 @@ from penstock.pipeline.frames import (
     encode_json,
 )
 from penstock.pipeline.keepers import keep
-from penstock.pipeline.layout import Layout
+from penstock.pipeline.layout import MOST_INSTANCES, Layout
 from penstock.pipeline.notes import Notes
 from penstock.pipeline.outcome import outcome
 from penstock.pipeline.residence import Residence
-from penstock.pipeline.steps import Step
+from penstock.pipeline.sharing import Sharing
+from penstock.pipeline.steps import Keyed, Step
 from penstock.pipeline.wave import Wave
 from penstock.pipeline.windowed import Windowed
-from penstock.state.keyed import removal
+from penstock.state.keyed import KeyedTable, removal
 from penstock.state.runs import StateLost
 
 #: Rows of a failed batch that an error shows, and rows that may be left out one by one.
@@ -254,29 +256,33 @@ class _Task:
         assert keyed is not None
         assert residence is not None
         state, changed = residence.load(keyed.by)
+        holder = [state]
+        sharing = self._sharing(step, holder, changed)
         tables = [t for wire in self.layout.wires for t in self.inputs.get(wire.number, ())]
         if tables:
             whole = self._together(step.name, tables)
             self.rows_in += whole.num_rows
-            holder = [state]
 
             def call(batch: pa.RecordBatch) -> pa.Table | None:
                 table = pa.Table.from_batches([batch])
-                known = holder[0].get(table)
-                if known is None:
-                    keys = [table.schema.field(name) for name in keyed.by]
-                    known = pa.schema([*keys, *keyed.state]).empty_table()
+                if sharing is not None:
+                    cut = sharing.cut(table)
+                    rows = sharing.merged(cut.own, _known(holder[0], keyed, cut.own))
+                    _put(holder, changed, outcome(keyed, (None, rows)).changed)
+                    return sharing.took(cut, rows)
+                known = _known(holder[0], keyed, table)
                 made, rows, removed = outcome(keyed, keyed.update(table, known))
                 # In this order: a key may be removed by one part of a batch and come with the next.
-                for part in (rows, None if removed is None else removal(removed, keyed.by)):
-                    if part is not None and part.num_rows:
-                        holder[0] = holder[0].put(part)
-                        changed.append(part)
+                _put(holder, changed, rows)
+                _put(holder, changed, None if removed is None else removal(removed, keyed.by))
                 return made
 
             for made in self._attempt(step, whole, call):
                 self._emit(step, made)
-            state = holder[0]
+        state = holder[0]
+        shared = None if sharing is None else sharing.for_driver(state)
+        if shared is not None:
+            self.out.append(self._to_driver(SHARED, self._number(step.name), encode(shared)))
         mark, before = self._watermark(step.name), self.wave.passed.get(step.name)
         if isinstance(keyed, Windowed) and mark is not None and keyed.crossed(before, mark):
             due = state.where(partial(keyed.over, watermark_us=mark))
@@ -287,6 +293,21 @@ class _Task:
             if closed is not None:
                 self._emit(step, closed)
         self.kept = residence.save(changed, state)
+
+    def _sharing(
+        self, step: Step, holder: list[KeyedTable], changed: list[pa.Table]
+    ) -> Sharing | None:
+        """Begin to share split keys, with the shares of the batch before put into the state."""
+        routing = self.wave.routing.get(self.vertex)
+        if not step.splittable or routing is None:
+            return None
+        assert step.keyed is not None
+        sharing = Sharing(step.keyed, routing, self.instance)
+        due = sharing.due(self.wave.shares.get(step.name))
+        if due is not None:
+            rows = sharing.merged(due, _known(holder[0], step.keyed, due))
+            _put(holder, changed, outcome(step.keyed, (None, rows)).changed)
+        return sharing
 
     # ---- functions of the user's
 
@@ -402,13 +423,12 @@ class _Task:
             if sink.on_workers:
                 # One file an instance: the instances of all vertices are told apart.
                 names = [vertex.name for vertex in self.layout.vertices]
-                unique = names.index(self.vertex) * 100_000 + self.instance
+                unique = names.index(self.vertex) * MOST_INSTANCES + self.instance
                 self._guard(
                     step, None, lambda t=table, u=unique, k=sink: k.stage(self.wave.batch_id, u, t)
                 )
             else:
-                number = [s.name for s in self.layout.pipeline.steps].index(name)
-                self.out.append(self._to_driver(SINK, number, encode(table)))
+                self.out.append(self._to_driver(SINK, self._number(name), encode(table)))
 
     def _together(self, step: str, tables: list[pa.Table]) -> pa.Table:
         """Put the parts of a stream together; they must have one schema."""
@@ -425,8 +445,27 @@ class _Task:
             lambda: pa.concat_tables(tables, promote_options="permissive"),
         )
 
+    def _number(self, name: str) -> int:
+        return [step.name for step in self.layout.pipeline.steps].index(name)
+
     def _to_driver(self, kind: bytes, number: int, body: memoryview | bytes) -> Frame:
         return Frame(kind, DRIVER, 0, number, self.instance, body)
+
+
+def _known(state: KeyedTable, keyed: Keyed, keys: pa.Table) -> pa.Table:
+    """Rows of the state that some keys have."""
+    known = state.get(keys)
+    if known is None:
+        columns = [keys.schema.field(name) for name in keyed.by]
+        known = pa.schema([*columns, *keyed.state]).empty_table()
+    return known
+
+
+def _put(holder: list[KeyedTable], changed: list[pa.Table], rows: pa.Table | None) -> None:
+    """Change the state that is held, and take note of how."""
+    if rows is not None and rows.num_rows:
+        holder[0] = holder[0].put(rows)
+        changed.append(rows)
 
 
 def _wants_origin(function: Any) -> bool:

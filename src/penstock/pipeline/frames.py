@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.ipc
 
 #: Kinds of frames: tuples for an instance, rows for a sink, statistics, an error; and of state: a
-#: fragment, a run, rows that change their instance.
+#: fragment, a run, rows that change their instance, rows of split keys.
 DATA, SINK, STATS, ERROR = b"D", b"K", b"S", b"E"
-FRAGMENT, RUN, MOVED = b"F", b"R", b"M"
+FRAGMENT, RUN, MOVED, SHARED = b"F", b"R", b"M", b"P"
 
 #: Layer number of the driver.
 DRIVER = 0xFFFF

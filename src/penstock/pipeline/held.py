@@ -44,12 +44,15 @@ class Held:
         tuples do not come by key, and instances cannot be changed.
     table : RoutingTable or None
     instances : list of Instance
+    splittable : bool
+        Whether keys may be split, because what is made of them elsewhere comes home.
     """
 
     by: tuple[str, ...]
     route: tuple[str, ...]
     table: RoutingTable | None
     instances: list[Instance]
+    splittable: bool = False
 
     @property
     def empty(self) -> bool:
@@ -79,6 +82,7 @@ def held_by(layout: Layout, committed: Mapping[str, Any]) -> dict[str, Held]:
             step.links[0].by if keyed else (),
             None if partitions is None else RoutingTable(tuple(partitions)),
             [Instance(version) for version in known["versions"]],
+            step.splittable,
         )
     return found
 
@@ -97,7 +101,7 @@ def table_for(name: str, held: Held, plan: Plan) -> RoutingTable | None:
     """
     count, wanted = plan.parallelism[name], plan.routing.get(name)
     owner = f"operator {name!r}"
-    if wanted is not None and wanted.split:
+    if wanted is not None and wanted.split and not held.splittable:
         allowed = "without split keys: its state is not split; see keyed(split=True)"
         raise InvalidValue("routing", owner, allowed, dict(wanted.split))
     if not held.route:

@@ -80,7 +80,7 @@ class Keying:
                 Step(
                     parts,
                     links,
-                    function=self.work or _same,
+                    function=self.work or same,
                     parallelism=parallelism,
                     hints=Hints(hints.cpu_us_per_tuple, hints.mem_mb, hints.selectivity),
                     splittable=True,
@@ -116,6 +116,6 @@ class Keying:
         return InvalidValue(parameter, f"step {self.name!r}", allowed, got)
 
 
-def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
+def same(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Leave the reduction to be the work."""
     return batch

@@ -9,11 +9,15 @@ from functools import cached_property
 
 from penstock.model import Edge, Grouping, InvalidValue, Kind, Operator, Topology
 from penstock.pipeline.build import Pipeline
+from penstock.pipeline.sharing import fused
 from penstock.pipeline.steps import Link, Source, Step
 
 #: What a task costs whatever it does, in percent of a core: about 100 ms in each of two batches a
 #: second.
 TASK_CPU_PCT = 20.0
+
+#: Files of a sink are numbered by vertex and instance, with room for so many of these.
+MOST_INSTANCES = 100_000
 
 _CHAINABLE = frozenset({Grouping.SHUFFLE, Grouping.NONE, Grouping.LOCAL_OR_SHUFFLE})
 
@@ -68,7 +72,9 @@ class Layout:
 
         A stateless function behind one step, with shuffle or local grouping and no parallelism of
         its own, runs in that step's instances. A sink runs in the instances of whatever it reads.
+        Split keys are merged without a vertex of their own where that can be; see `fused`.
         """
+        pipeline = fused(pipeline)
         if not any(step.sink is not None for step in pipeline.steps):
             raise InvalidValue("steps", f"pipeline {pipeline.name!r}", "ended with a sink", "none")
         home: dict[str, str] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,6 +73,8 @@ class Planned:
             )
         self.watermarks: dict[str, int | None] = dict(done.get("watermarks", {}))
         self.passed: dict[str, int | None] = dict(done.get("passed", {}))
+        #: By step: what was made of split keys; their homes get it with the next batch.
+        self.shares = {n: b64decode(body) for n, body in done.get("shares", {}).items()}
         held = held_by(self.layout, done.get("state", {}))
         self.ledger = Ledger(self.layout.pipeline.name, self.backend, keeping, held)
         self._mover = Mover(self.ledger, self.backend)
@@ -165,6 +168,7 @@ class Planned:
             coming=self._mover.ahead.coming,
             arriving={} if ride is None else ride.arriving,
             givers={} if ride is None else ride.givers,
+            shares=dict(self.shares),
             watermarks=dict(self.watermarks),
             passed=dict(self.passed),
             # Until the batch is committed, the old homes must have all that they had.

@@ -58,6 +58,8 @@ class Wave:
         Instances whose state comes to a new home with this batch, and the runs that are there.
     givers : mapping of (str, int) to Party
         Instances that give rows of their state to others with this batch.
+    shares : mapping of str to bytes
+        By step: what instances made of split keys in the batch before, for the homes of these.
     watermarks, passed : mapping of str to int or None
         Event time, in microseconds, that each windowed step has passed, now and a batch ago.
     tidy : bool
@@ -85,6 +87,7 @@ class Wave:
     coming: frozenset[tuple[str, int]] = frozenset()
     arriving: Mapping[tuple[str, int], Copied] = field(default_factory=dict)
     givers: Mapping[tuple[str, int], Party] = field(default_factory=dict)
+    shares: Mapping[str, bytes] = field(default_factory=dict)
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
     passed: Mapping[str, int | None] = field(default_factory=dict)
     tidy: bool = True

@@ -125,16 +125,20 @@ class KeyedTable:
         if not self.size:
             return None
         hashes = np.unique(key_hashes(keys, self.by))
-        left, parts = hashes, [self._schema().empty_table()]
+        found = self.at(hashes)
+        self._check(keys, hashes, found)
+        return found
+
+    def at(self, hashes: HashArray) -> pa.Table:
+        """Rows of the keys with the given hashes, which are in order, that there are."""
+        parts = [self._schema().empty_table()]
         for run in self.runs:
-            at = run.find(left)
+            at = run.find(hashes)
             there = run.alive(at)
             if there.any():
                 parts.append(run.take(at[there]))
-            left = left[at < 0]
-        found = pa.concat_tables(parts, promote_options="default")
-        self._check(keys, hashes, found)
-        return found
+            hashes = hashes[at < 0]
+        return pa.concat_tables(parts, promote_options="default")
 
     def put(self, rows: pa.Table) -> KeyedTable:
         """Return the next version, with these rows new or in place of old ones.

@@ -1,0 +1,189 @@
+"""Split keys without a layer that merges: what others made of a key goes through the driver.
+
+A key has one home, the instance that owns its router partition, and its state is there. Other
+instances do a share of the work on a split key and send what came of it to the driver. The home
+sends its row of the key there, too, so that the driver can merge both and give the result to the
+sinks with the batch. With the next batch the home gets the shares, and puts them into its state;
+until then the driver's journal keeps them. So a split key divides no state, moves none, and takes
+no stage of its own. Split keys are few, whatever the number of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model import Grouping, RoutingTable
+from penstock.model.arrays import BoolArray, IntArray
+from penstock.pipeline.build import Pipeline
+from penstock.pipeline.frames import decode
+from penstock.pipeline.keying import same
+from penstock.pipeline.reduce import Mergeable, Worked, merge_into
+from penstock.pipeline.steps import Hints, Keyed, Step
+from penstock.pipeline.windowed import Windowed
+from penstock.state.keyed import KeyedTable, key_hashes
+from penstock.strategies.route import modulo
+from penstock.strategies.route.keys import HashArray
+
+#: Column that says what a row for the driver is: the share of an instance, or the home's row, which
+#: is as it was or has changed.
+ROLE = "__role"
+SHARE, AS_IT_WAS, CHANGED = 0, 1, 2
+
+
+def fused(pipeline: Pipeline) -> Pipeline:
+    """Make one step of each two that work on parts and merge them, where a driver can merge.
+
+    That is where nothing but sinks reads the results, keys are dealt by a table, so that each has a
+    home, and there are no windows, which close in all instances at once.
+    """
+    steps = list(pipeline.steps)
+    for merge in pipeline.steps:
+        parts = _parts_of(pipeline, merge)
+        if parts is not None:
+            at = steps.index(merge)
+            steps[at] = _one(parts, merge)
+            steps.remove(parts)
+    return replace(pipeline, steps=tuple(steps))
+
+
+def _parts_of(pipeline: Pipeline, merge: Step) -> Step | None:
+    if merge.keyed is None or isinstance(merge.keyed, Windowed) or len(merge.links) != 1:
+        return None
+    parts = pipeline[merge.links[0].source]
+    read = [step for step in pipeline.steps for link in step.links if link.source == parts.name]
+    after = [s for s in pipeline.steps if any(link.source == merge.name for link in s.links)]
+    fits = (
+        parts.splittable
+        and read == [merge]
+        and all(link.grouping is Grouping.FIELDS for link in parts.links)
+        and all(step.sink is not None for step in after)
+    )
+    return parts if fits else None
+
+
+def _one(parts: Step, merge: Step) -> Step:
+    assert isinstance(merge.keyed, Mergeable)
+    work, before, after = parts.function, parts.hints, merge.hints
+    return replace(
+        merge,
+        links=parts.links,
+        keyed=merge.keyed if work is None or work is same else Worked(merge.keyed, work),
+        parallelism=parts.parallelism,
+        hints=Hints(
+            before.cpu_us_per_tuple + after.cpu_us_per_tuple,
+            before.mem_mb + after.mem_mb,
+            before.selectivity * after.selectivity,
+            after.state_mb,
+            after.tuple_bytes,
+        ),
+        splittable=True,
+    )
+
+
+def reduction(keyed: Keyed) -> Mergeable:
+    """Return what merges the rows of a step that shares keys."""
+    inner = keyed.reduce if isinstance(keyed, Worked) else keyed
+    assert isinstance(inner, Mergeable)
+    return inner
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """What an instance made of a batch: parts of keys that are its own, and shares of others'."""
+
+    own: pa.Table
+    shares: pa.Table
+
+
+class Sharing:
+    """Split keys of one instance in one batch.
+
+    Parameters
+    ----------
+    keyed : Keyed
+        A reduction, or one behind work.
+    table : RoutingTable
+    instance : int
+    """
+
+    def __init__(self, keyed: Keyed, table: RoutingTable, instance: int) -> None:
+        self.keyed, self.instance = keyed, instance
+        self.reduce = reduction(keyed)
+        self._homes = np.asarray(table.partitions, dtype=np.int64)
+        self._split = np.array(sorted(table.split), dtype=np.uint64)
+        self._shares: list[pa.Table] = []
+        self._changed: list[HashArray] = []
+
+    def _own(self, rows: pa.Table) -> BoolArray:
+        hashes = key_hashes(rows, self.reduce.by)
+        return np.asarray(self._homes[modulo(hashes, len(self._homes))] == self.instance)
+
+    def due(self, body: bytes | None) -> pa.Table | None:
+        """Pick from the shares of the batch before those of keys whose home this is."""
+        if body is None:
+            return None
+        rows = decode(body)
+        own = rows.filter(pa.array(self._own(rows)))
+        return own if own.num_rows else None
+
+    def cut(self, batch: pa.Table) -> Cut:
+        """Do the work on a batch, and tell what is this instance's from what is not."""
+        parts = self.keyed.parts(batch) if isinstance(self.keyed, Worked) else batch
+        own = self._own(parts)
+        return Cut(parts.filter(pa.array(own)), parts.filter(pa.array(~own)))
+
+    def merged(self, parts: pa.Table, known: pa.Table) -> pa.Table:
+        """Merge parts into the state of their keys."""
+        return merge_into(self.reduce, parts, known)
+
+    def took(self, cut: Cut, rows: pa.Table) -> pa.Table:
+        """Take note of a cut and of the state that it made, and return what can be emitted now."""
+        hashes = key_hashes(rows, self.reduce.by)
+        split = np.isin(hashes, self._split)
+        self._changed.append(hashes[split])
+        if cut.shares.num_rows:
+            self._shares.append(cut.shares)
+        return self.reduce.finished(rows.filter(pa.array(~split)))
+
+    def for_driver(self, state: KeyedTable) -> pa.Table | None:
+        """Return shares, and the rows of split keys whose home this is; None if there are none."""
+        parts = [_marked(rows, np.full(rows.num_rows, SHARE)) for rows in self._shares]
+        held = self._split[self._homes[modulo(self._split, len(self._homes))] == self.instance]
+        rows = state.at(held) if len(held) else None
+        if rows is not None and rows.num_rows:
+            changed = np.concatenate(self._changed) if self._changed else held[:0]
+            new = np.isin(key_hashes(rows, self.reduce.by), changed)
+            parts.append(_marked(rows, np.where(new, CHANGED, AS_IT_WAS)))
+        return pa.concat_tables(parts, promote_options="permissive") if parts else None
+
+
+def _marked(rows: pa.Table, roles: IntArray) -> pa.Table:
+    return rows.append_column(ROLE, pa.array(roles, pa.int8()))
+
+
+def merged_shares(
+    keyed: Keyed, tables: Iterable[pa.Table]
+) -> tuple[pa.Table | None, pa.Table | None]:
+    """Merge what all instances sent of split keys.
+
+    Returns
+    -------
+    tuple
+        What is emitted, of keys that any of them changed; and the shares that their homes do not
+        have yet.
+    """
+    reduce = reduction(keyed)
+    rows = pa.concat_tables(list(tables), promote_options="permissive")
+    roles = np.asarray(rows.column(ROLE))
+    rows = rows.drop_columns([ROLE])
+    hashes = key_hashes(rows, reduce.by)
+    touched = np.isin(hashes, hashes[roles != AS_IT_WAS])
+    if not touched.any():
+        return None, None
+    out = reduce.finished(reduce.merged(rows.filter(pa.array(touched))))
+    shares = rows.filter(pa.array(roles == SHARE))
+    return out, reduce.merged(shares) if shares.num_rows else None
