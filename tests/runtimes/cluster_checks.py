@@ -30,7 +30,7 @@ from penstock.control import Settings
 from penstock.pipeline import Discard, Memory, Pipeline
 from penstock.pipeline import ahead as copying
 from penstock.pipeline import portions as dealing
-from penstock.pipeline.carry import NOBODY
+from penstock.pipeline.carry import NOBODY, Stage
 from penstock.runtimes.spark import calibrate
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
@@ -159,6 +159,53 @@ def _with_a_kill(spark: Any, what: str) -> dict[str, Any]:
 
     result = run_app(spark, "wordcount", "even", listener, rows=60_000, queue=6_000)
     return {**result, "killed": len(killed)}
+
+
+def astray(spark: Any) -> dict[str, Any]:
+    """Kill a worker when its executor has something else to do: Spark runs the task elsewhere."""
+    app = CommCount(items=500, cost_us=1000.0)
+    source = app.source(1e6, zipf=0.2, seed=11, rows=2 * ROWS)
+    pipeline = app.pipeline(source, parallelism=NODES)
+    run = engine.Run(pipeline, spark, strategies.make("even"), engine.Options(control=None))
+    struck: list[int] = []
+    busy = threading.Thread(target=lambda: run.backend.job("busy", [Stage(place, _wait)]))
+
+    def strike() -> None:
+        # It waits for the slot of the task, and has it before that is repeated.
+        busy.start()
+        time.sleep(0.2)
+        executor = _executor_pid(place[0])
+        daemons = [p for p in _processes() if _parent(p) == executor]
+        for pid in [p for p in _processes() if _parent(p) in daemons]:
+            os.kill(pid, signal.SIGKILL)
+            struck.append(pid)
+
+    try:
+        run.batch({"behaviors": ((0, ROWS),)})
+        place = (run.holding()[-1],)
+        timer = threading.Timer(0.5, strike)
+        timer.start()
+        run.batch({"behaviors": ((ROWS, 2 * ROWS),)})
+        timer.join()
+        busy.join()
+        texts = [event.text for event in run.records().events]
+    finally:
+        run.abandon()
+    out = pipeline["counts"].sink
+    assert isinstance(out, Memory)
+    expected = app.expected(source.read(0, 2 * ROWS))["counts"]
+    return {
+        "equal": app.result("counts", out.table()).equals(app.result("counts", expected)),
+        "struck": len(struck),
+        "events": texts,
+    }
+
+
+def _wait(partition: int, arrived: Any, place: Path) -> Iterator[tuple[int, bytes]]:
+    for _ in arrived:
+        pass
+    time.sleep(1.0)
+    yield from ()
 
 
 def ahead(spark: Any) -> dict[str, Any]:
@@ -557,6 +604,7 @@ CHECKS = {
     "ahead_killed": ahead_killed,
     "portions_killed": portions_killed,
     "kill_worker": kill_worker,
+    "astray": astray,
     "kill_executor": kill_executor,
     "contract": contract,
     "recommend_only": recommend_only,

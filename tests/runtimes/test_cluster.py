@@ -54,6 +54,13 @@ def test_a_kill_leaves_no_trace_in_the_result(results: dict[str, Any], check: st
         assert any("lost executors" in text for text in found["events"])
 
 
+def test_a_task_that_spark_repeats_elsewhere_is_no_lost_state(results: dict[str, Any]) -> None:
+    found = results["astray"]
+    assert found["struck"] > 0
+    assert found["equal"]
+    assert any("tasks went astray" in text for text in found["events"]), found["events"]
+
+
 @pytest.mark.parametrize("check", ["ahead", "ahead_killed"])
 def test_state_is_copied_ahead_of_a_move(results: dict[str, Any], check: str) -> None:
     found = results[check]

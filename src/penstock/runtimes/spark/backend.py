@@ -31,6 +31,9 @@ from penstock.runtimes.spark.ship import packed
 #: Seconds between two looks at the executors while a batch runs.
 WATCH_S = 0.25
 
+#: What PinnedRDD.java says of a task that is not where it must be.
+ASTRAY = "was given to executor"
+
 #: Layouts that a worker process keeps: those of pipelines that run together.
 MOST_LAYOUTS = 8
 
@@ -40,11 +43,16 @@ _LAYOUTS: dict[str, Layout] = {}
 
 
 class ExecutorLost(PenstockError):
-    """Executors that a batch was pinned to are gone; the batch left nothing and can be rerun."""
+    """Executors that a batch was pinned to are gone; the batch left nothing and can be rerun.
+
+    Without any: they are there, but were busy when Spark had to run a task again, and it gave that
+    to others, which do not have its state.
+    """
 
     def __init__(self, executors: Iterable[str]) -> None:
         self.executors = tuple(sorted(executors))
-        super().__init__(f"lost executors {', '.join(self.executors)} during a batch")
+        lost = f"lost executors {', '.join(self.executors)}"
+        super().__init__(f"{lost if self.executors else 'tasks went astray'} during a batch")
 
 
 @dataclass(eq=False)
@@ -99,10 +107,10 @@ class SparkBackend:
 
         text = f"{layout.pipeline.name} batch {wave.batch_id}"
         bodies = [body(layer) for layer in range(1, wave.depth)]
-        # Keepers remove what is not theirs, and must not do so at a stranger's; nor may state come
-        # to one.
-        arriving = {wave.first[vertex][0] for vertex, _ in wave.arriving}
-        strict = [layer in (*arriving, len(wave.layers)) for layer in range(wave.depth)]
+        # Keepers remove what is not theirs, and must not do so at a stranger's, who has no state of
+        # other instances either. Spark gives a task that it repeats to whoever is free.
+        stateful = {wave.first[vertex][0] for vertex in wave.bases if wave.keeping.by_peers}
+        strict = [layer in (*stateful, len(wave.layers)) for layer in range(wave.depth)]
         return self._run(text, self.group, self.pinned, first, bodies, strict, riders)
 
     def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> list[bytes]:
@@ -204,7 +212,7 @@ class SparkBackend:
                 pairs = _collect(sc, current)
             except Py4JJavaError as error:
                 lost = watch.lost | jvm_of(sc).gone(wanted)
-                if lost:
+                if lost or ASTRAY in str(error.java_exception):
                     raise ExecutorLost(lost) from error
                 raise
             finally:

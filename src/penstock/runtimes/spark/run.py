@@ -435,7 +435,11 @@ class Run:
                 attempt += 1
                 if attempt == ATTEMPTS:
                     raise
-                self._recover(loss)
+                if loss.executors:
+                    self._recover(loss)
+                else:
+                    self._put_event("executors", f"{loss}, which is run again")
+                    time.sleep(LOOK_S)
 
     def _inject(self) -> None:
         """Let scripted faults happen; a move that they break is given up, or done again."""
