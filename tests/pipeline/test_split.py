@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.apps.api import latest
 from penstock.model import Cluster, Grouping, InvalidValue, Kind, Measurements, Plan
 from penstock.pipeline import (
     Link,
@@ -23,6 +24,7 @@ from penstock.pipeline import (
     count,
     last,
     mean,
+    merging,
     parquet,
     top,
     total,
@@ -235,6 +237,115 @@ def test_files_hold_every_key_of_a_batch_once(tmp_path: Path) -> None:
     rows = pq.read_table(out).drop_columns(["batch"]).to_pylist()
     assert sorted(rows, key=lambda row: str(row["k"])) == WHOLE
     assert result.rows_to_sinks == {"out": len(WHOLE)}
+
+
+def by_number(batch: pa.RecordBatch, origin: str) -> pa.RecordBatch:
+    return pa.record_batch({"k": batch.column(0), "v": batch.column(1)})
+
+
+def test_what_a_home_could_not_be_told_of_is_merged_by_a_layer() -> None:
+    """By other columns than the key, from several steps, or with work that asks which of them."""
+    source = Pipeline("p").source("rows", Rows(DATA), parallelism=2)
+    two = source.source("other", Rows(DATA.rename_columns(["kk", "vv"])), parallelism=1)
+    pairs: dict[str, Any] = {
+        "by": ("k", "v"),
+        "reduce": {"n": count()},
+        "split": True,
+        "parallelism": 3,
+    }
+    links = [Link("rows", Grouping.FIELDS, ("k",)), Link("other", Grouping.FIELDS, ("kk",))]
+    once: dict[str, Any] = {"by": "k", "reduce": {"n": count()}, "split": True, "parallelism": 3}
+    for made, rows in (
+        (source.keyed("sum", after=Link("rows", Grouping.FIELDS, ("k",)), **pairs), 100),
+        (two.keyed("sum", after=links, work=by_number, **once), 6),
+        (source.keyed("sum", work=by_number, **once), 6),
+    ):
+        sink = Memory()
+        whole = made.sink("out", sink)
+        assert len(Layout.of(whole).layers) == 3
+        run_locally(whole, [40])
+        by = made["sum"].keyed
+        assert by is not None
+        got = latest(sink.table(), by.by)
+        assert (got.num_rows, sum(got.column("n").to_pylist()) % 100) == (rows, 0)
+
+
+def picky(rows: pa.Table) -> pa.Table:
+    if "k3" in rows.column("k").to_pylist():
+        raise ValueError("k3")
+    return rows
+
+
+@pytest.mark.parametrize("keys", [{}, {"hot": (0, 1, 2)}])
+def test_rows_that_are_left_out_are_not_counted_twice(
+    tmp_path: Path, keys: dict[str, tuple[int, ...]]
+) -> None:
+    def made(batch: pa.RecordBatch) -> pa.Table:
+        rows = pa.Table.from_batches([batch]).group_by("k").aggregate([("v", "count")])
+        return rows.rename_columns(["k", "n"])
+
+    def merge(parts: pa.Table) -> pa.Table:
+        assert parts.num_rows
+        return parts.group_by("k").aggregate([("n", "sum")]).rename_columns(["k", "n"])
+
+    reduce = merging(made, merge, pa.schema([("n", pa.int64())]), finish=picky)
+    sink = Memory()
+    layout = Layout.of(
+        Pipeline("p")
+        .source("rows", Rows(DATA), parallelism=2)
+        .keyed("sum", by="k", reduce=reduce, work=looked_at, split=True, parallelism=3)
+        .sink("out", sink)
+    )
+    plan = split_plan(layout, keys)
+    backend = LocalBackend(tmp_path / "nodes", plan.nodes)
+    driver = Driver(layout, backend, tmp_path / "run", plan, on_error="skip")
+    results = run_to_end(driver, [30, 60])
+    assert sum(result.skipped for result in results) == KEYS.count("k3")
+    got = {row["k"]: row["n"] for row in sink.latest("k").to_pylist()}
+    assert got == {k: KEYS.count(k) for k in set(KEYS) - {"k3"}}
+
+
+def test_what_fails_while_shares_are_merged_names_its_step(tmp_path: Path) -> None:
+    rows = pa.table({"k": ["hot"] * 60, "v": [4] * 60})
+    layout = Layout.of(
+        Pipeline("p")
+        .source("rows", Rows(rows), parallelism=1)
+        .keyed("sum", by="k", reduce={"t": total("v", pa.int8())}, work=looked_at, split=True)
+        .sink("out", Memory())
+    )
+    driver = run_of(tmp_path, layout, split_plan(layout, {"hot": (0, 1, 2)}))
+    driver.run_batch({"rows": ((0, 30),)})
+    with pytest.raises(StepFailed, match="while split keys were merged"):
+        driver.run_batch({"rows": ((30, 33),)})
+    assert driver.batch == 0
+
+
+@pytest.mark.parametrize("now", [{}, {"split": False}, {"split": True, "grouping": "hot-key"}])
+def test_shares_come_home_after_a_restart_with_another_pipeline(
+    tmp_path: Path, now: dict[str, Any]
+) -> None:
+    sink = Memory()
+    layout = Layout.of(pipeline(sink, split=True, work=looked_at))
+    driver = run_of(tmp_path, layout, split_plan(layout, {"hot": (0, 1, 2)}))
+    driver.run_batch({"rows": ((0, 50),)})
+    assert driver.shares
+    again = Layout.of(pipeline(sink, work=looked_at, **(now or {"split": True})))
+    driver = run_of(tmp_path, again, planned(again))
+    run_to_end(driver)
+    assert found(sink) == WHOLE
+
+
+def test_shares_that_nobody_can_merge_are_refused(tmp_path: Path) -> None:
+    layout = Layout.of(pipeline(Memory(), split=True, work=looked_at))
+    run_of(tmp_path, layout, split_plan(layout, {"hot": (0, 1, 2)})).run_batch({"rows": ((0, 50),)})
+    other = Layout.of(
+        Pipeline("p")
+        .source("rows", Rows(DATA), parallelism=2)
+        .keyed("sum", by="k", update=lambda rows, state: (None, None), state=pa.schema([]))
+        .sink("out", Memory())
+    )
+    with pytest.raises(InvalidValue, match="some of its results are yet to be merged"):
+        run_of(tmp_path, other, planned(other))
 
 
 def test_the_planner_splits_what_was_measured_hot() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.pipeline.carry import NOBODY, Backend
+from penstock.pipeline.execute import StepFailed
 from penstock.pipeline.frames import RUN, SHARED, SINK, STATS, Frame, decode, decode_json, encode
 from penstock.pipeline.layout import MOST_INSTANCES
 from penstock.pipeline.planned import Planned
@@ -167,9 +168,11 @@ class Driver(Planned):
         merged: dict[str, pa.Table] = {}
         shares: dict[str, bytes] = {}
         for name, tables in sent.items():
-            keyed = self.layout.pipeline[name].keyed
-            assert keyed is not None
-            out, left = merged_shares(keyed, tables)
+            try:
+                out, left = merged_shares(self.layout.pipeline[name].keyed, tables)
+            except Exception as error:
+                cause = f"{type(error).__name__}: {error} (while split keys were merged)"
+                raise StepFailed(name, 0, self.next_batch, cause, "[]") from error
             if out is not None:
                 merged[name] = out
             if left is not None:
@@ -193,11 +196,10 @@ class Driver(Planned):
         for step in self.layout.sinks():
             assert step.sink is not None
             own = [merged[link.source] for link in step.links if link.source in merged]
-            if own and step.sink.on_workers:
-                # A file of the driver's own, numbered after those of all instances.
-                number = len(self.layout.vertices) * MOST_INSTANCES
-                both = pa.concat_tables(own, promote_options="permissive")
-                step.sink.stage(batch_id, number, both)
+            if step.sink.on_workers:
+                for number, part in enumerate(own, len(self.layout.vertices) * MOST_INSTANCES):
+                    # Files of the driver's own, numbered after those of all instances.
+                    step.sink.stage(batch_id, number, part)
             tables = [*rows.get(step.name, ()), *(() if step.sink.on_workers else own)]
             table = pa.concat_tables(tables, promote_options="permissive") if tables else None
             step.sink.commit(batch_id, table)

@@ -6,7 +6,6 @@ local runner that tests use.
 
 from __future__ import annotations
 
-import inspect
 import resource
 import time
 import traceback
@@ -40,7 +39,7 @@ from penstock.pipeline.notes import Notes
 from penstock.pipeline.outcome import outcome
 from penstock.pipeline.residence import Residence
 from penstock.pipeline.sharing import Sharing
-from penstock.pipeline.steps import Keyed, Step
+from penstock.pipeline.steps import Keyed, Step, wants_origin
 from penstock.pipeline.wave import Wave
 from penstock.pipeline.windowed import Windowed
 from penstock.state.keyed import KeyedTable, removal
@@ -232,7 +231,7 @@ class _Task:
     def _map(self, step: Step, table: pa.Table, origin: str) -> None:
         function = step.function if step.late_for is None else self._late(step.late_for)
         assert function is not None
-        named = _wants_origin(function)
+        named = wants_origin(function)
 
         def call(batch: pa.RecordBatch) -> pa.Table | None:
             made = function(batch, origin) if named else function(batch)
@@ -266,10 +265,7 @@ class _Task:
             def call(batch: pa.RecordBatch) -> pa.Table | None:
                 table = pa.Table.from_batches([batch])
                 if sharing is not None:
-                    cut = sharing.cut(table)
-                    rows = sharing.merged(cut.own, _known(holder[0], keyed, cut.own))
-                    _put(holder, changed, outcome(keyed, (None, rows)).changed)
-                    return sharing.took(cut, rows)
+                    return _share(sharing, table, holder, changed)
                 known = _known(holder[0], keyed, table)
                 made, rows, removed = outcome(keyed, keyed.update(table, known))
                 # In this order: a key may be removed by one part of a batch and come with the next.
@@ -298,16 +294,18 @@ class _Task:
         self, step: Step, holder: list[KeyedTable], changed: list[pa.Table]
     ) -> Sharing | None:
         """Begin to share split keys, with the shares of the batch before put into the state."""
-        routing = self.wave.routing.get(self.vertex)
-        if not step.splittable or routing is None:
+        routing, keyed = self.wave.routing.get(self.vertex), step.keyed
+        shares = self.wave.shares.get(step.name)
+        if routing is None or not (step.splittable or shares):
             return None
-        assert step.keyed is not None
-        sharing = Sharing(step.keyed, routing, self.instance)
-        due = sharing.due(self.wave.shares.get(step.name))
+        assert keyed is not None
+        sharing = Sharing(keyed, routing, self.instance)
+        due = sharing.due(shares)
         if due is not None:
-            rows = sharing.merged(due, _known(holder[0], step.keyed, due))
-            _put(holder, changed, outcome(step.keyed, (None, rows)).changed)
-        return sharing
+            known = _known(holder[0], keyed, due)
+            rows = self._guard(step, None, lambda: sharing.merged(due, known))
+            _put(holder, changed, outcome(keyed, (None, rows)).changed)
+        return sharing if step.splittable else None
 
     # ---- functions of the user's
 
@@ -461,24 +459,29 @@ def _known(state: KeyedTable, keyed: Keyed, keys: pa.Table) -> pa.Table:
     return known
 
 
+def _share(
+    sharing: Sharing, batch: pa.Table, holder: list[KeyedTable], changed: list[pa.Table]
+) -> pa.Table | None:
+    """Update the state with what is this instance's of a batch; the rest is for the driver."""
+    cut = sharing.cut(batch)
+    if cut is None:
+        return None
+    rows = emitted = None
+    if cut.own.num_rows:
+        merged = sharing.merged(cut.own, _known(holder[0], sharing.keyed, cut.own))
+        rows = outcome(sharing.keyed, (None, merged)).changed
+        emitted = None if rows is None else sharing.emitted(rows)
+    # Nothing above leaves a trace: a batch that fails there is cut in two and tried again.
+    _put(holder, changed, rows)
+    sharing.note(cut.shares, rows)
+    return emitted
+
+
 def _put(holder: list[KeyedTable], changed: list[pa.Table], rows: pa.Table | None) -> None:
     """Change the state that is held, and take note of how."""
     if rows is not None and rows.num_rows:
         holder[0] = holder[0].put(rows)
         changed.append(rows)
-
-
-def _wants_origin(function: Any) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    required = [
-        p
-        for p in parameters
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-    ]
-    return len(required) >= 2
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch | None:

@@ -21,6 +21,7 @@ from penstock.pipeline.mover import Mover
 from penstock.pipeline.portions import portion
 from penstock.pipeline.results import Carried, Ranges
 from penstock.pipeline.riding import Dealt, Ride
+from penstock.pipeline.sharing import reduction
 from penstock.pipeline.wave import ON_ERROR, Wave
 from penstock.state.home import Keeping
 from penstock.state.runs import StateLost
@@ -75,6 +76,9 @@ class Planned:
         self.passed: dict[str, int | None] = dict(done.get("passed", {}))
         #: By step: what was made of split keys; their homes get it with the next batch.
         self.shares = {n: b64decode(body) for n, body in done.get("shares", {}).items()}
+        steps = {step.name: step.keyed for step in self.layout.pipeline.steps}
+        for name in self.shares:
+            reduction(steps.get(name))
         held = held_by(self.layout, done.get("state", {}))
         self.ledger = Ledger(self.layout.pipeline.name, self.backend, keeping, held)
         self._mover = Mover(self.ledger, self.backend)

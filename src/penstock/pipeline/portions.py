@@ -54,5 +54,5 @@ def portion(
             homes[number] = home
             room -= size
             dealt += 1
-        routing[name] = replace(after, partitions=tuple(homes))
+        routing[name] = replace(before if shrinks else after, partitions=tuple(homes))
     return target if whole or not dealt else replace(base, routing=routing)

@@ -199,16 +199,13 @@ class Worked:
     def update(self, batch: pa.Table, state: pa.Table) -> tuple[pa.Table | None, pa.Table]:
         """Do the work, then reduce."""
         parts = self.parts(batch)
-        if not parts.num_rows:
-            return None, state.slice(0, 0)
-        return self.reduce.update(parts, state)
+        return (None, state.slice(0, 0)) if parts is None else self.reduce.update(parts, state)
 
-    def parts(self, batch: pa.Table) -> pa.Table:
-        """Do the work, and make parts of what it gives."""
+    def parts(self, batch: pa.Table) -> pa.Table | None:
+        """Do the work, and make parts of what it gives; None if that is nothing."""
         made = self.work(one_batch(batch))
         if made is None or not made.num_rows:
-            keys = [batch.schema.field(name) for name in self.by]
-            return pa.schema([*keys, *self.state]).empty_table()
+            return None
         parts = self.reduce.partial(made if isinstance(made, pa.RecordBatch) else one_batch(made))
         known = np.isin(key_hashes(parts, self.by), key_hashes(batch, self.by))
         if not known.all():

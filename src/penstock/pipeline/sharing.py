@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.model import Grouping, RoutingTable
+from penstock.model import Grouping, InvalidValue, RoutingTable
 from penstock.model.arrays import BoolArray, IntArray
 from penstock.pipeline.build import Pipeline
 from penstock.pipeline.frames import decode
 from penstock.pipeline.keying import same
 from penstock.pipeline.reduce import Mergeable, Worked, merge_into
-from penstock.pipeline.steps import Hints, Keyed, Step
+from penstock.pipeline.steps import Hints, Keyed, Step, wants_origin
 from penstock.pipeline.windowed import Windowed
 from penstock.state.keyed import KeyedTable, key_hashes
 from penstock.strategies.route import modulo
@@ -37,8 +37,9 @@ SHARE, AS_IT_WAS, CHANGED = 0, 1, 2
 def fused(pipeline: Pipeline) -> Pipeline:
     """Make one step of each two that work on parts and merge them, where a driver can merge.
 
-    That is where nothing but sinks reads the results, keys are dealt by a table, so that each has a
-    home, and there are no windows, which close in all instances at once.
+    That is where nothing but sinks reads the results, and keys are dealt by a table, so that each
+    has a home. It is not where there are windows, which close in all instances at once, or where
+    work has to know which of several steps its tuples come from.
     """
     steps = list(pipeline.steps)
     for merge in pipeline.steps:
@@ -59,7 +60,10 @@ def _parts_of(pipeline: Pipeline, merge: Step) -> Step | None:
     fits = (
         parts.splittable
         and read == [merge]
-        and all(link.grouping is Grouping.FIELDS for link in parts.links)
+        and len(parts.links) == 1
+        and parts.links[0].grouping is Grouping.FIELDS
+        and parts.links[0].by == merge.keyed.by
+        and not wants_origin(parts.function)
         and all(step.sink is not None for step in after)
     )
     return parts if fits else None
@@ -84,10 +88,18 @@ def _one(parts: Step, merge: Step) -> Step:
     )
 
 
-def reduction(keyed: Keyed) -> Mergeable:
-    """Return what merges the rows of a step that shares keys."""
+def reduction(keyed: Keyed | None) -> Mergeable:
+    """Return what merges the rows of a step that shares keys.
+
+    Raises
+    ------
+    InvalidValue
+        When the step can merge none.
+    """
     inner = keyed.reduce if isinstance(keyed, Worked) else keyed
-    assert isinstance(inner, Mergeable)
+    if isinstance(inner, Windowed) or not isinstance(inner, Mergeable):
+        allowed = "of a step that still reduces: some of its results are yet to be merged"
+        raise InvalidValue("checkpoint", "a run", allowed, type(inner).__name__)
     return inner
 
 
@@ -118,45 +130,57 @@ class Sharing:
         self._shares: list[pa.Table] = []
         self._changed: list[HashArray] = []
 
-    def _own(self, rows: pa.Table) -> BoolArray:
-        hashes = key_hashes(rows, self.reduce.by)
+    def _own(self, hashes: HashArray) -> BoolArray:
         return np.asarray(self._homes[modulo(hashes, len(self._homes))] == self.instance)
+
+    def _hashes(self, rows: pa.Table) -> HashArray:
+        return key_hashes(rows, self.reduce.by)
 
     def due(self, body: bytes | None) -> pa.Table | None:
         """Pick from the shares of the batch before those of keys whose home this is."""
         if body is None:
             return None
         rows = decode(body)
-        own = rows.filter(pa.array(self._own(rows)))
+        own = rows.filter(pa.array(self._own(self._hashes(rows))))
         return own if own.num_rows else None
 
-    def cut(self, batch: pa.Table) -> Cut:
-        """Do the work on a batch, and tell what is this instance's from what is not."""
+    def cut(self, batch: pa.Table) -> Cut | None:
+        """Do the work on a batch, and tell what is this instance's from what is not.
+
+        Nothing is noted, so that a batch which fails later can be cut again. None is nothing.
+        """
         parts = self.keyed.parts(batch) if isinstance(self.keyed, Worked) else batch
-        own = self._own(parts)
+        if parts is None:
+            return None
+        if not len(self._split):
+            return Cut(parts, parts.slice(0, 0))
+        own = self._own(self._hashes(parts))
         return Cut(parts.filter(pa.array(own)), parts.filter(pa.array(~own)))
 
     def merged(self, parts: pa.Table, known: pa.Table) -> pa.Table:
         """Merge parts into the state of their keys."""
         return merge_into(self.reduce, parts, known)
 
-    def took(self, cut: Cut, rows: pa.Table) -> pa.Table:
-        """Take note of a cut and of the state that it made, and return what can be emitted now."""
-        hashes = key_hashes(rows, self.reduce.by)
-        split = np.isin(hashes, self._split)
-        self._changed.append(hashes[split])
-        if cut.shares.num_rows:
-            self._shares.append(cut.shares)
-        return self.reduce.finished(rows.filter(pa.array(~split)))
+    def emitted(self, rows: pa.Table) -> pa.Table:
+        """Return what can be emitted here of rows that changed: split keys are the driver's."""
+        whole = ~np.isin(self._hashes(rows), self._split)
+        return self.reduce.finished(rows if whole.all() else rows.filter(pa.array(whole)))
+
+    def note(self, shares: pa.Table, changed: pa.Table | None) -> None:
+        """Keep for the driver what was made of others' keys, and which keys of its own changed."""
+        if shares.num_rows:
+            self._shares.append(shares)
+        if changed is not None and len(self._split):
+            self._changed.append(self._hashes(changed))
 
     def for_driver(self, state: KeyedTable) -> pa.Table | None:
         """Return shares, and the rows of split keys whose home this is; None if there are none."""
         parts = [_marked(rows, np.full(rows.num_rows, SHARE)) for rows in self._shares]
-        held = self._split[self._homes[modulo(self._split, len(self._homes))] == self.instance]
+        held = self._split[self._own(self._split)]
         rows = state.at(held) if len(held) else None
         if rows is not None and rows.num_rows:
             changed = np.concatenate(self._changed) if self._changed else held[:0]
-            new = np.isin(key_hashes(rows, self.reduce.by), changed)
+            new = np.isin(self._hashes(rows), changed)
             parts.append(_marked(rows, np.where(new, CHANGED, AS_IT_WAS)))
         return pa.concat_tables(parts, promote_options="permissive") if parts else None
 
@@ -166,7 +190,7 @@ def _marked(rows: pa.Table, roles: IntArray) -> pa.Table:
 
 
 def merged_shares(
-    keyed: Keyed, tables: Iterable[pa.Table]
+    keyed: Keyed | None, tables: Iterable[pa.Table]
 ) -> tuple[pa.Table | None, pa.Table | None]:
     """Merge what all instances sent of split keys.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -187,3 +188,17 @@ class Step:
     hints: Hints = field(default_factory=Hints)
     splittable: bool = False
     late_for: str | None = None
+
+
+def wants_origin(function: Any) -> bool:
+    """Whether a function also takes the name of the step that its batch came from."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    required = [
+        p
+        for p in parameters
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    return len(required) >= 2

@@ -6,6 +6,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,9 @@ from penstock.pipeline.layout import Layout
 
 _PATHS = sysconfig.get_paths()
 _INSTALLED = tuple(Path(_PATHS[k]).resolve() for k in ("stdlib", "purelib", "platlib"))
+
+#: Attributes of what holds state that are functions of the user's.
+_FUNCTIONS = ("function", "work", "make", "merge", "finish")
 
 
 def packed(layout: Layout) -> bytes:
@@ -47,9 +51,12 @@ def installed(module: ModuleType) -> bool:
 
 def _modules(layout: Layout) -> Iterator[ModuleType]:
     for step in layout.pipeline.steps:
-        parts = [step.function, step.keyed, getattr(step.keyed, "function", None)]
-        parts += [step.source, step.sink, *(link.choose for link in step.links)]
+        parts = [step.function, step.source, step.sink, *(link.choose for link in step.links)]
+        for keyed in (step.keyed, getattr(step.keyed, "reduce", None)):
+            parts += [keyed, *(getattr(keyed, name, None) for name in _FUNCTIONS)]
         for part in parts:
+            while isinstance(part, partial):
+                part = part.func
             if part is None:
                 continue
             name = getattr(part, "__module__", None) or type(part).__module__
