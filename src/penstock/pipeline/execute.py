@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model import PenstockError
+from penstock.pipeline.changing import Changing
 from penstock.pipeline.deal import deal
 from penstock.pipeline.frames import (
     DATA,
@@ -36,13 +37,11 @@ from penstock.pipeline.frames import (
 from penstock.pipeline.keepers import keep
 from penstock.pipeline.layout import MOST_INSTANCES, Layout
 from penstock.pipeline.notes import Notes
-from penstock.pipeline.outcome import outcome
 from penstock.pipeline.residence import Residence
 from penstock.pipeline.sharing import Sharing
-from penstock.pipeline.steps import Keyed, Step, wants_origin
+from penstock.pipeline.steps import Step, wants_origin
 from penstock.pipeline.wave import Wave
 from penstock.pipeline.windowed import Windowed
-from penstock.state.keyed import KeyedTable, removal
 from penstock.state.runs import StateLost
 
 #: Rows of a failed batch that an error shows, and rows that may be left out one by one.
@@ -254,9 +253,8 @@ class _Task:
         keyed, residence = step.keyed, self.residence
         assert keyed is not None
         assert residence is not None
-        state, changed = residence.load(keyed.by)
-        holder = [state]
-        sharing = self._sharing(step, holder, changed)
+        held = Changing(keyed, *residence.load(keyed.by))
+        sharing = self._sharing(step, held)
         tables = [t for wire in self.layout.wires for t in self.inputs.get(wire.number, ())]
         if tables:
             whole = self._together(step.name, tables)
@@ -264,47 +262,30 @@ class _Task:
 
             def call(batch: pa.RecordBatch) -> pa.Table | None:
                 table = pa.Table.from_batches([batch])
-                if sharing is not None:
-                    return _share(sharing, table, holder, changed)
-                known = _known(holder[0], keyed, table)
-                made, rows, removed = outcome(keyed, keyed.update(table, known))
-                # In this order: a key may be removed by one part of a batch and come with the next.
-                _put(holder, changed, rows)
-                _put(holder, changed, None if removed is None else removal(removed, keyed.by))
-                return made
+                return held.update(table) if sharing is None else sharing.update(table)
 
             for made in self._attempt(step, whole, call):
                 self._emit(step, made)
-        state = holder[0]
-        shared = None if sharing is None else sharing.for_driver(state)
+        shared = None if sharing is None else sharing.for_driver()
         if shared is not None:
             self.out.append(self._to_driver(SHARED, self._number(step.name), encode(shared)))
         mark, before = self._watermark(step.name), self.wave.passed.get(step.name)
         if isinstance(keyed, Windowed) and mark is not None and keyed.crossed(before, mark):
-            due = state.where(partial(keyed.over, watermark_us=mark))
+            due = held.state.where(partial(keyed.over, watermark_us=mark))
             closed, expired = keyed.close(due, mark)
-            if expired is not None and expired.num_rows:
-                changed.append(removal(expired, keyed.by))
-                state = state.put(changed[-1])
+            held.remove(expired)
             if closed is not None:
                 self._emit(step, closed)
-        self.kept = residence.save(changed, state)
+        self.kept = residence.save(held.changed, held.state)
 
-    def _sharing(
-        self, step: Step, holder: list[KeyedTable], changed: list[pa.Table]
-    ) -> Sharing | None:
+    def _sharing(self, step: Step, held: Changing) -> Sharing | None:
         """Begin to share split keys, with the shares of the batch before put into the state."""
-        routing, keyed = self.wave.routing.get(self.vertex), step.keyed
-        shares = self.wave.shares.get(step.name)
+        routing, shares = self.wave.routing.get(self.vertex), self.wave.shares.get(step.name)
         if routing is None or not (step.splittable or shares):
             return None
-        assert keyed is not None
-        sharing = Sharing(keyed, routing, self.instance)
-        due = sharing.due(shares)
-        if due is not None:
-            known = _known(holder[0], keyed, due)
-            rows = self._guard(step, None, lambda: sharing.merged(due, known))
-            _put(holder, changed, outcome(keyed, (None, rows)).changed)
+        sharing = Sharing(held, routing, self.instance)
+        if shares is not None:
+            self._guard(step, None, lambda: sharing.settle(shares))
         return sharing if step.splittable else None
 
     # ---- functions of the user's
@@ -448,40 +429,6 @@ class _Task:
 
     def _to_driver(self, kind: bytes, number: int, body: memoryview | bytes) -> Frame:
         return Frame(kind, DRIVER, 0, number, self.instance, body)
-
-
-def _known(state: KeyedTable, keyed: Keyed, keys: pa.Table) -> pa.Table:
-    """Rows of the state that some keys have."""
-    known = state.get(keys)
-    if known is None:
-        columns = [keys.schema.field(name) for name in keyed.by]
-        known = pa.schema([*columns, *keyed.state]).empty_table()
-    return known
-
-
-def _share(
-    sharing: Sharing, batch: pa.Table, holder: list[KeyedTable], changed: list[pa.Table]
-) -> pa.Table | None:
-    """Update the state with what is this instance's of a batch; the rest is for the driver."""
-    cut = sharing.cut(batch)
-    if cut is None:
-        return None
-    rows = emitted = None
-    if cut.own.num_rows:
-        merged = sharing.merged(cut.own, _known(holder[0], sharing.keyed, cut.own))
-        rows = outcome(sharing.keyed, (None, merged)).changed
-        emitted = None if rows is None else sharing.emitted(rows)
-    # Nothing above leaves a trace: a batch that fails there is cut in two and tried again.
-    _put(holder, changed, rows)
-    sharing.note(cut.shares, rows)
-    return emitted
-
-
-def _put(holder: list[KeyedTable], changed: list[pa.Table], rows: pa.Table | None) -> None:
-    """Change the state that is held, and take note of how."""
-    if rows is not None and rows.num_rows:
-        holder[0] = holder[0].put(rows)
-        changed.append(rows)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch | None:

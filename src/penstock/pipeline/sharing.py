@@ -11,7 +11,7 @@ no stage of its own. Split keys are few, whatever the number of keys.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +19,14 @@ import pyarrow as pa
 from penstock.model import Grouping, InvalidValue, RoutingTable
 from penstock.model.arrays import BoolArray, IntArray
 from penstock.pipeline.build import Pipeline
+from penstock.pipeline.changing import Changing
 from penstock.pipeline.frames import decode
 from penstock.pipeline.keying import same
+from penstock.pipeline.outcome import outcome
 from penstock.pipeline.reduce import Mergeable, Worked, merge_into
 from penstock.pipeline.steps import Hints, Keyed, Step, wants_origin
 from penstock.pipeline.windowed import Windowed
-from penstock.state.keyed import KeyedTable, key_hashes
+from penstock.state.keyed import key_hashes
 from penstock.strategies.route import modulo
 from penstock.strategies.route.keys import HashArray
 
@@ -103,28 +105,20 @@ def reduction(keyed: Keyed | None) -> Mergeable:
     return inner
 
 
-@dataclass(frozen=True, eq=False)
-class Cut:
-    """What an instance made of a batch: parts of keys that are its own, and shares of others'."""
-
-    own: pa.Table
-    shares: pa.Table
-
-
 class Sharing:
     """Split keys of one instance in one batch.
 
     Parameters
     ----------
-    keyed : Keyed
-        A reduction, or one behind work.
+    held : Changing
+        Its state, of a reduction or one behind work.
     table : RoutingTable
     instance : int
     """
 
-    def __init__(self, keyed: Keyed, table: RoutingTable, instance: int) -> None:
-        self.keyed, self.instance = keyed, instance
-        self.reduce = reduction(keyed)
+    def __init__(self, held: Changing, table: RoutingTable, instance: int) -> None:
+        self.held, self.instance = held, instance
+        self.reduce = reduction(held.keyed)
         self._homes = np.asarray(table.partitions, dtype=np.int64)
         self._split = np.array(sorted(table.split), dtype=np.uint64)
         self._shares: list[pa.Table] = []
@@ -136,50 +130,47 @@ class Sharing:
     def _hashes(self, rows: pa.Table) -> HashArray:
         return key_hashes(rows, self.reduce.by)
 
-    def due(self, body: bytes | None) -> pa.Table | None:
-        """Pick from the shares of the batch before those of keys whose home this is."""
-        if body is None:
+    def settle(self, body: bytes) -> None:
+        """Put shares of the batch before into the state, of the keys whose home this is."""
+        shares = decode(body)
+        own = shares.filter(pa.array(self._own(self._hashes(shares))))
+        if own.num_rows:
+            self.held.put(self._merged(own))
+
+    def update(self, batch: pa.Table) -> pa.Table | None:
+        """Work on tuples, and return what is emitted of the keys that are not split."""
+        keyed = self.held.keyed
+        own = keyed.parts(batch) if isinstance(keyed, Worked) else batch
+        if own is None:
             return None
-        rows = decode(body)
-        own = rows.filter(pa.array(self._own(self._hashes(rows))))
-        return own if own.num_rows else None
-
-    def cut(self, batch: pa.Table) -> Cut | None:
-        """Do the work on a batch, and tell what is this instance's from what is not.
-
-        Nothing is noted, so that a batch which fails later can be cut again. None is nothing.
-        """
-        parts = self.keyed.parts(batch) if isinstance(self.keyed, Worked) else batch
-        if parts is None:
-            return None
-        if not len(self._split):
-            return Cut(parts, parts.slice(0, 0))
-        own = self._own(self._hashes(parts))
-        return Cut(parts.filter(pa.array(own)), parts.filter(pa.array(~own)))
-
-    def merged(self, parts: pa.Table, known: pa.Table) -> pa.Table:
-        """Merge parts into the state of their keys."""
-        return merge_into(self.reduce, parts, known)
-
-    def emitted(self, rows: pa.Table) -> pa.Table:
-        """Return what can be emitted here of rows that changed: split keys are the driver's."""
-        whole = ~np.isin(self._hashes(rows), self._split)
-        return self.reduce.finished(rows if whole.all() else rows.filter(pa.array(whole)))
-
-    def note(self, shares: pa.Table, changed: pa.Table | None) -> None:
-        """Keep for the driver what was made of others' keys, and which keys of its own changed."""
-        if shares.num_rows:
+        shares = rows = emitted = None
+        if len(self._split):
+            mine = self._own(self._hashes(own))
+            own, shares = own.filter(pa.array(mine)), own.filter(pa.array(~mine))
+        if own.num_rows:
+            rows = self._merged(own)
+            split = np.isin(self._hashes(rows), self._split)
+            emitted = self.reduce.finished(rows.filter(pa.array(~split)) if split.any() else rows)
+            self._changed.append(self._hashes(rows)[split])
+        # Nothing above changes the state: a batch that fails there is cut in two and tried again.
+        self.held.put(rows)
+        if shares is not None and shares.num_rows:
             self._shares.append(shares)
-        if changed is not None and len(self._split):
-            self._changed.append(self._hashes(changed))
+        return emitted
 
-    def for_driver(self, state: KeyedTable) -> pa.Table | None:
+    def _merged(self, parts: pa.Table) -> pa.Table:
+        """Merge parts into the state of their keys, which stays as it is."""
+        rows = merge_into(self.reduce, parts, self.held.known(parts))
+        changed = outcome(self.held.keyed, (None, rows)).changed
+        return rows if changed is None else changed
+
+    def for_driver(self) -> pa.Table | None:
         """Return shares, and the rows of split keys whose home this is; None if there are none."""
         parts = [_marked(rows, np.full(rows.num_rows, SHARE)) for rows in self._shares]
-        held = self._split[self._own(self._split)]
-        rows = state.at(held) if len(held) else None
-        if rows is not None and rows.num_rows:
-            changed = np.concatenate(self._changed) if self._changed else held[:0]
+        keys = self._split[self._own(self._split)]
+        rows = self.held.state.at(keys)
+        if rows.num_rows:
+            changed = np.concatenate([keys[:0], *self._changed])
             new = np.isin(self._hashes(rows), changed)
             parts.append(_marked(rows, np.where(new, CHANGED, AS_IT_WAS)))
         return pa.concat_tables(parts, promote_options="permissive") if parts else None
