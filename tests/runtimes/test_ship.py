@@ -1,0 +1,58 @@
+"""Functions of a user's own module reach workers that do not have it."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from penstock.pipeline import Memory, Pipeline, Rows, count, merging
+from penstock.pipeline.layout import Layout
+from penstock.runtimes.spark.ship import packed
+
+MODULE = """
+def same(batch, **_):
+    return batch
+
+def update(rows, state):
+    return None, None
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    (tmp_path / "a_module_of_my_own.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("a_module_of_my_own")
+    sys.modules.pop("a_module_of_my_own", None)
+
+
+STATE = pa.schema([("n", pa.int64())])
+
+
+@pytest.mark.parametrize("how", ["map", "update", "work", "partial", "split", "merging"])
+def test_functions_go_by_value(own: ModuleType, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Pipeline("p").source("rows", Rows(pa.table({"k": [1]})))
+    counted: dict[str, Any] = {"by": "k", "reduce": {"n": count()}}
+    made = {
+        "map": lambda: source.map("m", own.same),
+        "update": lambda: source.keyed("s", by="k", update=own.update, state=STATE),
+        "work": lambda: source.keyed("s", work=own.same, **counted),
+        "partial": lambda: source.keyed("s", work=partial(own.same, x=1), **counted),
+        "split": lambda: source.keyed("s", work=own.same, split=True, **counted),
+        "merging": lambda: source.keyed("s", by="k", reduce=merging(own.same, own.same, STATE)),
+    }[how]()
+    data = packed(Layout.of(made.sink("out", Memory())))
+    # None means that it cannot be imported, as on a worker.
+    monkeypatch.setitem(sys.modules, "a_module_of_my_own", None)
+    assert pickle.loads(data).pipeline.name == "p"
