@@ -71,7 +71,7 @@ Row = dict[str, Any]
 WARM_S = 60.0
 
 #: Load that a node may reach: a batch that fills its interval doubles the latency.
-LIMIT = 0.3
+LIMIT = 0.25
 
 #: Part of the behaviours that are views, and so wait.
 VIEWS = 0.896
@@ -215,6 +215,7 @@ def counting(
     seconds: float,
     elastic: bool,
     overload: float = 1.2,
+    every: int = 3,
 ) -> Trace:
     """Count views at a rate that changes, with as few nodes as it takes or with all of them.
 
@@ -225,7 +226,7 @@ def counting(
     counts = {"behaviors": 2, "count-parts": 2 * asked.nodes, "count": 2}
     pipeline = app.pipeline(source, {"counts": Discard()}, parallelism=counts)
     strategy = Penstock(most=LIMIT, overload=overload * LIMIT) if elastic else "even"
-    control = Settings(every=3, cooldown=5, max_nodes=asked.nodes) if elastic else None
+    control = Settings(every=every, cooldown=5, max_nodes=asked.nodes) if elastic else None
     longest = seconds + 120
     return follow(spark, pipeline, strategy, longest, control=control, interval_s=asked.interval)
 
@@ -239,7 +240,9 @@ def fluctuating(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
     for name, elastic in (("static", False), ("penstock", True)):
         NOTE.print(f"fluctuating: {name}, {text}")
         # Soon, because p95 is to stay what it was.
-        trace = counting(spark, asked, Profile.parse(text), seconds, elastic, overload=1.05)
+        trace = counting(
+            spark, asked, Profile.parse(text), seconds, elastic, overload=1.05, every=2
+        )
         levels = [
             statistics.mean(n for at, n in trace.nodes if i <= at / asked.level_s < i + 1)
             for i in range(len(rates))
