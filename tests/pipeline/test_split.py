@@ -36,12 +36,13 @@ from penstock.pipeline.execute import StepFailed
 from penstock.pipeline.layout import Layout
 from penstock.pipeline.local import LocalBackend, run_locally, run_to_end
 from penstock.pipeline.notes import HOT_KEPT, Notes
+from penstock.pipeline.portions import portion
 from penstock.state.home import Keeping
 from penstock.state.keyed import key_hashes
 from penstock.strategies import Request, strategies
 from penstock.strategies.route.heavy import heaviest
 from penstock.strategies.route.skew import routed
-from penstock.strategies.route.two_tier import TwoTier
+from penstock.strategies.route.two_tier import TwoTier, resize
 
 KEYS = ["hot"] * 60 + [f"k{i % 5}" for i in range(40)]
 DATA = pa.table({"k": [KEYS[i * 37 % 100] for i in range(100)], "v": list(range(100))})
@@ -221,6 +222,37 @@ def test_shares_outlive_a_failed_attempt_and_a_lost_home(tmp_path: Path) -> None
     driver.adopt(replace(plan, node_of=homes, active=()))
     driver.run_batch({"rows": ((50, 100),)})
     assert found(sink) == WHOLE
+
+
+def test_a_portion_splits_keys_over_the_instances_that_it_has(tmp_path: Path) -> None:
+    """One step shrinks while a split one grows: what is split is of the plan that is in charge."""
+    made = (
+        pipeline(Memory(), split=True, work=looked_at)
+        .keyed("more", by="k", reduce={"n": count()}, after="rows")
+        .sink("o", Memory())
+    )
+    layout = Layout.of(made)
+
+    def plan(instances: int, more: int, ways: tuple[int, ...]) -> Plan:
+        topology = layout.topology(2).with_parallelism({"sum": instances, "more": more})
+        first = strategies.make("even").plan(Request(topology, Cluster.of(3, slots=100)))
+        assert isinstance(first, Plan)
+        table = replace(resize(TwoTier(8).table(2), instances), split={HOT: ways})
+        other = resize(TwoTier(8).table(3), more)
+        return replace(first, routing={"sum": table, "more": other})
+
+    driver = run_of(tmp_path, layout, plan(2, 3, (0, 1)), Keeping(mode="peers", raw=1, check=1))
+    driver.run_batch({"rows": ((0, 50),)})
+    part = portion(
+        plan(3, 2, (0, 1, 2)),
+        driver.plan,
+        {n: (driver.plan.routing[n], plan(3, 2, (0, 1, 2)).routing[n]) for n in ("sum", "more")},
+        {"sum": [10**9] * 2, "more": [10**9] * 3},
+    )
+    assert part.parallelism["sum"] == 2
+    assert dict(part.routing["sum"].split) == {HOT: (0, 1)}
+    driver.adopt(part, ride=True)
+    driver.run_batch({"rows": ((50, 100),)})
 
 
 def test_files_hold_every_key_of_a_batch_once(tmp_path: Path) -> None:
