@@ -38,8 +38,8 @@ from penstock import spark as engine
 from penstock.apps.wordcount import WordCount
 from penstock.model import Plan
 from penstock.pipeline import Discard
-from penstock.pipeline.driver import BatchResult, Driver
-from penstock.pipeline.layout import Layout
+from penstock.engine.driver.driver import BatchResult, Driver
+from penstock.engine.job_graph import Layout
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart

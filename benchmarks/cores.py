@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.runtimes.spark.faults import processes_below
+from penstock.runtimes.spark.injector import processes_below
 
 #: A process that does nothing but use a core, for as long as its parent lives.
 SPIN = """

@@ -56,9 +56,9 @@ from penstock.control.events import Status
 from penstock.control.port import Applied
 from penstock.model import Plan
 from penstock.pipeline import Discard, Pipeline, count
-from penstock.pipeline.generator import Generator, Keys
-from penstock.pipeline.profile import Profile
-from penstock.runtimes.spark.faults import executor_pid
+from penstock.pipeline.sources.generator import Generator, Keys
+from penstock.pipeline.sources.rates import Profile
+from penstock.runtimes.spark.injector import executor_pid
 from penstock.runtimes.spark.monitor import Observed
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.store.histogram import Histogram

@@ -28,7 +28,7 @@ from penstock.control.settings import Settings
 from penstock.files import load_topology
 from penstock.model import Cluster, Edge, Grouping, Kind, Operator, Topology, expand
 from penstock.model.sizing import sized_for
-from penstock.pipeline.profile import Profile
+from penstock.pipeline.sources.rates import Profile
 from penstock.runtimes.sim import KeySpace, Run, Workload, parse_fault, simulate
 from penstock.strategies import strategies
 

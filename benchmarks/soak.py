@@ -28,7 +28,7 @@ from rich.console import Console
 from penstock import spark as engine
 from penstock.apps import apps
 from penstock.pipeline import Discard
-from penstock.pipeline.journal import KEPT
+from penstock.engine.driver.commit_log import KEPT
 from penstock.state.runs import FAN
 
 NOTE = Console(stderr=True)

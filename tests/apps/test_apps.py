@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from penstock.apps import App, apps, latest
 from penstock.apps.backblaze import SCHEMA as DRIVES
 from penstock.model import InvalidValue
-from penstock.pipeline.layout import Layout
-from penstock.pipeline.local import run_locally
+from penstock.engine.job_graph import Layout
+from penstock.engine.local import run_locally
 from penstock.pipeline.sinks import Memory
-from penstock.pipeline.sources import Lines, Rows
+from penstock.pipeline.sources.memory import Lines, Rows
 
 NAMES = apps.names()
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from penstock.cli import chaos
 from penstock.cli.main import app
-from penstock.pipeline.chaos import Schedule
+from penstock.faults.schedules import Schedule
 from penstock.runtimes.spark.trial import Outcome
 
 pytest.importorskip("pyspark")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.apps import apps
 from penstock.model import InvalidValue
-from penstock.pipeline.faults import Fault
+from penstock.faults.fault import Fault
 from penstock.testing.chaos import MATRIX, matrix, schedules
 
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from penstock.model import Cluster, Grouping, InvalidValue, Plan
 from penstock.pipeline import Link, Memory, Pipeline, Rows, count, json_lines, parquet, total
-from penstock.pipeline.carry import NOBODY, Riders
-from penstock.pipeline.driver import Driver
-from penstock.pipeline.execute import StepFailed
-from penstock.pipeline.feed import Feed
-from penstock.pipeline.layout import Layout
-from penstock.pipeline.local import LocalBackend, run_locally, run_to_end
-from penstock.pipeline.wave import Wave
+from penstock.engine.backend import NOBODY, Riders
+from penstock.engine.driver.driver import Driver
+from penstock.engine.errors import StepFailed
+from penstock.engine.source_queue import Feed
+from penstock.engine.job_graph import Layout
+from penstock.engine.local import LocalBackend, run_locally, run_to_end
+from penstock.engine.batch import Wave
 from penstock.state.home import forget_all
 from penstock.strategies import Request, strategies
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_of_other_hashes_is_refused(
     layout = Layout.of(counting(Memory()))
     plan = plan_for(layout)
     run_to_end(Driver(layout, backend_in(tmp_path), tmp_path, plan), [50])
-    monkeypatch.setattr("penstock.pipeline.planned.HASHING", 99)
+    monkeypatch.setattr("penstock.engine.driver.transition.HASHING", 99)
     with pytest.raises(InvalidValue, match="hashes keys as this one does"):
         Driver(layout, backend_in(tmp_path), tmp_path, plan)
 

@@ -11,10 +11,10 @@ import pytest
 
 from penstock.model import InvalidValue
 from penstock.pipeline import Memory, Pipeline, Rows
-from penstock.pipeline.execute import StepFailed
+from penstock.engine.errors import StepFailed
 from penstock.pipeline.expressions import Select
-from penstock.pipeline.layout import Layout
-from penstock.pipeline.local import run_locally
+from penstock.engine.job_graph import Layout
+from penstock.engine.local import run_locally
 
 SOURCE = Pipeline("p").source("rows", Rows(pa.table({"w": ["a", "b", None], "n": [1, 5, 9]})))
 

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from penstock.model import Cluster, InvalidValue, Plan
 from penstock.model.arrays import frozen_ints
 from penstock.pipeline import Memory, Pipeline, Rows, count, total
-from penstock.pipeline import ahead as ahead_module
-from penstock.pipeline import handover as handover_module
-from penstock.pipeline import portions as portions_module
-from penstock.pipeline.carry import NOBODY, Riders, Stage
-from penstock.pipeline.driver import Carried, Driver
-from penstock.pipeline.keepers import fragments
-from penstock.pipeline.layout import Layout
-from penstock.pipeline.local import LocalBackend
-from penstock.pipeline.riding import Ride
+from penstock.engine.migration import precopy as ahead_module
+from penstock.engine.state import async_backup as handover_module
+from penstock.engine.migration import increments as portions_module
+from penstock.engine.backend import NOBODY, Riders, Stage
+from penstock.engine.driver.driver import Carried, Driver
+from penstock.engine.state.backup import fragments
+from penstock.engine.job_graph import Layout
+from penstock.engine.local import LocalBackend
+from penstock.engine.migration.inband import Ride
 from penstock.state import fragments as fragments_module
 from penstock.state import home as home_module
 from penstock.state.files import Files

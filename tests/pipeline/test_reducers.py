@@ -26,10 +26,10 @@ from penstock.pipeline import (
     top,
     total,
 )
-from penstock.pipeline.execute import StepFailed
-from penstock.pipeline.local import run_locally
-from penstock.pipeline.outcome import outcome
-from penstock.pipeline.reduce import Reduce, Stateful, Worked
+from penstock.engine.errors import StepFailed
+from penstock.engine.local import run_locally
+from penstock.pipeline.keyed.update import outcome
+from penstock.pipeline.keyed.reduce import Reduce, Stateful, Worked
 
 ALL = {
     "n": count(),

@@ -20,14 +20,14 @@ from penstock.apps.backblaze import Drives
 from penstock.apps.searches import Searches
 from penstock.apps.taobao import Behavior
 from penstock.model import InvalidValue, PenstockError
-from penstock.pipeline import replay
-from penstock.pipeline.generator import Generator, Keys
-from penstock.pipeline.profile import Profile
-from penstock.pipeline.replay import Csv, Parquet, Replay, TextLines, reader_for
-from penstock.pipeline.sources import Lines, Rows
+from penstock.pipeline.sources import files as replay
+from penstock.pipeline.sources.generator import Generator, Keys
+from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.files import Csv, Parquet, Replay, TextLines, reader_for
+from penstock.pipeline.sources.memory import Lines, Rows
 from penstock.pipeline.steps import Source
-from penstock.pipeline.text import Text, vocabulary
-from penstock.pipeline.zipf import Zipf
+from penstock.pipeline.sources.text import Text, vocabulary
+from penstock.pipeline.sources.zipf import Zipf
 
 rates = st.floats(0.5, 5000)
 lengths = st.floats(0.01, 50)

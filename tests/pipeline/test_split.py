@@ -30,13 +30,13 @@ from penstock.pipeline import (
     total,
     tumbling,
 )
-from penstock.pipeline.deal import deal
-from penstock.pipeline.driver import Driver
-from penstock.pipeline.execute import StepFailed
-from penstock.pipeline.layout import Layout
-from penstock.pipeline.local import LocalBackend, run_locally, run_to_end
-from penstock.pipeline.notes import HOT_KEPT, Notes
-from penstock.pipeline.portions import portion
+from penstock.engine.task.exchange import deal
+from penstock.engine.driver.driver import Driver
+from penstock.engine.errors import StepFailed
+from penstock.engine.job_graph import Layout
+from penstock.engine.local import LocalBackend, run_locally, run_to_end
+from penstock.engine.task.metrics import HOT_KEPT, Notes
+from penstock.engine.migration.increments import portion
 from penstock.state.home import Keeping
 from penstock.state.keyed import key_hashes
 from penstock.strategies import Request, strategies

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from penstock.model import Cluster, InvalidValue, Plan
 from penstock.pipeline import Memory, Pipeline, Rows, count, last, mean, sliding, tumbling
-from penstock.pipeline.driver import Driver
-from penstock.pipeline.layout import Layout
-from penstock.pipeline.local import LocalBackend, run_locally
-from penstock.pipeline.reduce import Reduce
-from penstock.pipeline.wave import Wave
-from penstock.pipeline.windowed import START, Windowed, advanced_watermarks, routed_by
-from penstock.pipeline.windows import Window, event_times, microseconds
+from penstock.engine.driver.driver import Driver
+from penstock.engine.job_graph import Layout
+from penstock.engine.local import LocalBackend, run_locally
+from penstock.pipeline.keyed.reduce import Reduce
+from penstock.engine.batch import Wave
+from penstock.pipeline.keyed.windowed import START, Windowed, advanced_watermarks, routed_by
+from penstock.pipeline.keyed.windows import Window, event_times, microseconds
 from penstock.strategies import Request, strategies
 
 #: The parts that are run by the engine, where it carries watermarks from batch to batch.

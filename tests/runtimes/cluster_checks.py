@@ -28,9 +28,9 @@ from penstock.apps import apps
 from penstock.apps.commcount import CommCount
 from penstock.control import Settings
 from penstock.pipeline import Discard, Memory, Pipeline
-from penstock.pipeline import ahead as copying
-from penstock.pipeline import portions as dealing
-from penstock.pipeline.carry import NOBODY, Stage
+from penstock.engine.migration import precopy as copying
+from penstock.engine.migration import increments as dealing
+from penstock.engine.backend import NOBODY, Stage
 from penstock.runtimes.spark import calibrate
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from penstock import spark as engine
 from penstock.model import Cluster, Keep, Plan
-from penstock.pipeline.faults import Fault
+from penstock.faults.fault import Fault
 from penstock.runtimes.spark.trial import driver_killed, trial
 from penstock.strategies import Request
 from penstock.strategies.even import Even

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.runtimes.spark import crew as module
+from penstock.runtimes.spark import executors as module
 from penstock.runtimes.spark.backend import ExecutorLost
-from penstock.runtimes.spark.crew import Crew
+from penstock.runtimes.spark.executors import Crew
 from penstock.runtimes.spark.jvm import Executor, Jvm
 
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from penstock.control.port import ActionFailed
-from penstock.runtimes.spark.errands import Errands, Over, Stuck
+from penstock.runtimes.spark.mailbox import Errands, Over, Stuck
 
 
 @contextmanager

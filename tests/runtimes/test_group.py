@@ -18,9 +18,9 @@ from penstock.control.port import Applied, Runtime
 from penstock.control.settings import Settings
 from penstock.model import Cluster, Plan, Topology
 from penstock.runtimes.spark import group as module
-from penstock.runtimes.spark.errands import Errands
+from penstock.runtimes.spark.mailbox import Errands
 from penstock.runtimes.spark.group import Group
-from penstock.runtimes.spark.run import Run
+from penstock.runtimes.spark.query import Run
 from penstock.strategies import strategies
 from penstock.testing import FakeRuntime
 

@@ -21,8 +21,8 @@ from py4j.protocol import Py4JJavaError
 from penstock import spark as engine
 from penstock.model import InvalidValue, Plan
 from penstock.pipeline import Memory, Pipeline, Rows, count, total
-from penstock.pipeline.carry import Stage
-from penstock.pipeline.execute import StepFailed
+from penstock.engine.backend import Stage
+from penstock.engine.errors import StepFailed
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.store.records import Status

@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from penstock.pipeline import Memory, Pipeline, Rows, count, merging
-from penstock.pipeline.layout import Layout
-from penstock.runtimes.spark.ship import packed
+from penstock.engine.job_graph import Layout
+from penstock.runtimes.spark.serialize import packed
 
 MODULE = """
 def same(batch, **_):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.model import Cluster
-from penstock.pipeline.local import LocalBackend
+from penstock.engine.local import LocalBackend
 from penstock.runtimes.state_bench import StateBench, coding
 from penstock.state.home import forget_all
 

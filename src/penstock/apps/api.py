@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model import InvalidValue
-from penstock.pipeline.build import Pipeline
-from penstock.pipeline.generator import Content, Generator
-from penstock.pipeline.profile import Profile
-from penstock.pipeline.replay import Replay
+from penstock.pipeline.builder import Pipeline
+from penstock.pipeline.sources.generator import Content, Generator
+from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sinks import Memory
 from penstock.pipeline.steps import Sink
 from penstock.strategies.parameters import Checked
@@ -34,7 +34,7 @@ class App(Checked, ABC):
     Examples
     --------
     >>> from penstock.pipeline import Lines
-    >>> from penstock.pipeline.local import run_locally
+    >>> from penstock.engine.local import run_locally
     >>> app = apps.make("wordcount")
     >>> words = app.pipeline(Lines(["to be or", "not to be"]))
     >>> _ = run_locally(words, cuts=[1])

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.model import InvalidValue
-from penstock.pipeline.draws import Draws, uniform_of
-from penstock.pipeline.zipf import Zipf
+from penstock.pipeline.sources.draws import Draws, uniform_of
+from penstock.pipeline.sources.zipf import Zipf
 
 #: Columns that a file must have.
 REQUIRED = ("date", "serial_number", "model", "capacity_bytes", "failure")

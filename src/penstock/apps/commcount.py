@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.taobao import READER, Behavior
 from penstock.model import InvalidValue
-from penstock.pipeline.build import Pipeline
-from penstock.pipeline.generator import Content
-from penstock.pipeline.profile import Profile
-from penstock.pipeline.reduce import count
-from penstock.pipeline.replay import Replay
+from penstock.pipeline.builder import Pipeline
+from penstock.pipeline.sources.generator import Content
+from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.keyed.reduce import count
+from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.steps import Sink
 from penstock.strategies.parameters import param
 

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.backblaze import REQUIRED, SCHEMA, SMART, Drives
 from penstock.model import Grouping
-from penstock.pipeline.build import Pipeline
-from penstock.pipeline.generator import Content
-from penstock.pipeline.profile import Profile
-from penstock.pipeline.reduce import count, largest, smallest, total
-from penstock.pipeline.replay import Replay, reader_for
+from penstock.pipeline.builder import Pipeline
+from penstock.pipeline.sources.generator import Content
+from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.keyed.reduce import count, largest, smallest, total
+from penstock.pipeline.sources.files import Replay, reader_for
 from penstock.pipeline.steps import Link, Sink
 from penstock.strategies.parameters import param
 

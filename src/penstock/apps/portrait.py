@@ -16,11 +16,11 @@ from penstock.apps.wordcount import words_in
 from penstock.apps.words import words_of
 from penstock.model import Grouping
 from penstock.model.arrays import IntArray
-from penstock.pipeline.build import Pipeline
-from penstock.pipeline.draws import stream
-from penstock.pipeline.generator import Content
-from penstock.pipeline.profile import Profile
-from penstock.pipeline.replay import Replay, reader_for
+from penstock.pipeline.builder import Pipeline
+from penstock.pipeline.sources.draws import stream
+from penstock.pipeline.sources.generator import Content
+from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.files import Replay, reader_for
 from penstock.pipeline.steps import Link, Sink
 from penstock.strategies.parameters import param
 from penstock.strategies.route.keys import hash_keys, mix

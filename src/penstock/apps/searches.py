@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model import InvalidValue
-from penstock.pipeline.draws import Draws, uniform_of
-from penstock.pipeline.text import lines_of
-from penstock.pipeline.zipf import Zipf
+from penstock.pipeline.sources.draws import Draws, uniform_of
+from penstock.pipeline.sources.text import lines_of
+from penstock.pipeline.sources.zipf import Zipf
 
 SCHEMA = pa.schema([("user", pa.int64()), ("query", pa.string())])
 

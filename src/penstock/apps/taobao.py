@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model import InvalidValue
-from penstock.pipeline.draws import Draws, uniform_of
-from penstock.pipeline.replay import Csv
-from penstock.pipeline.zipf import Zipf
+from penstock.pipeline.sources.draws import Draws, uniform_of
+from penstock.pipeline.sources.files import Csv
+from penstock.pipeline.sources.zipf import Zipf
 
 SCHEMA = pa.schema(
     [

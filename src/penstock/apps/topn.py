@@ -15,13 +15,13 @@ from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.ranking import STATE, Ranking, top
 from penstock.apps.wordcount import WordCount, counted, counting, word_list
 from penstock.model import Grouping
-from penstock.pipeline.build import Pipeline
-from penstock.pipeline.generator import Content
-from penstock.pipeline.profile import Profile
-from penstock.pipeline.reduce import count
-from penstock.pipeline.replay import Replay, TextLines
+from penstock.pipeline.builder import Pipeline
+from penstock.pipeline.sources.generator import Content
+from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.keyed.reduce import count
+from penstock.pipeline.sources.files import Replay, TextLines
 from penstock.pipeline.steps import Sink
-from penstock.pipeline.text import Text
+from penstock.pipeline.sources.text import Text
 from penstock.strategies.parameters import param
 from penstock.strategies.route.keys import hash_keys
 

@@ -14,7 +14,7 @@ from penstock.cli.exits import clean_exit, say
 from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import EmbeddedNodes, JsonAtEnd
 from penstock.model import InvalidValue
-from penstock.pipeline.chaos import Schedule, matrix, schedules
+from penstock.faults.schedules import Schedule, matrix, schedules
 
 if TYPE_CHECKING:
     from penstock.runtimes.spark.trial import Outcome

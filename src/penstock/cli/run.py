@@ -26,8 +26,8 @@ from penstock.cli.options import (
 )
 from penstock.control.settings import Settings
 from penstock.model import InvalidValue
-from penstock.pipeline.faults import KINDS, Fault
-from penstock.pipeline.profile import Profile
+from penstock.faults.fault import KINDS, Fault
+from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sinks import Discard
 from penstock.pipeline.steps import Sink
 from penstock.report.page import write_report

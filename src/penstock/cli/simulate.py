@@ -19,8 +19,8 @@ from penstock.cli.progress import Progress
 from penstock.files import load_cluster, load_topology
 from penstock.model import Cluster, InvalidValue, Measurements, Topology, expand
 from penstock.model.sizing import sized_for
-from penstock.pipeline.layout import Layout
-from penstock.pipeline.profile import Profile
+from penstock.engine.job_graph import Layout
+from penstock.pipeline.sources.rates import Profile
 from penstock.planning import chosen
 from penstock.runtimes.sim import CostProfile, KeySpace, Workload, load_costs, parse_fault, simulate
 from penstock.runtimes.sim.page import rows, write

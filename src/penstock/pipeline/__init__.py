@@ -1,10 +1,10 @@
 """Pipelines as users write them, and the bodies of their tasks. Nothing here imports Spark."""
 
-from penstock.pipeline.build import Pipeline
-from penstock.pipeline.custom import merging
-from penstock.pipeline.generator import Generator, Keys
-from penstock.pipeline.profile import Profile
-from penstock.pipeline.reduce import (
+from penstock.pipeline.builder import Pipeline
+from penstock.pipeline.keyed.custom import merging
+from penstock.pipeline.sources.generator import Generator, Keys
+from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.keyed.reduce import (
     Aggregate,
     count,
     first,
@@ -15,12 +15,12 @@ from penstock.pipeline.reduce import (
     top,
     total,
 )
-from penstock.pipeline.replay import Csv, Parquet, Replay, TextLines
+from penstock.pipeline.sources.files import Csv, Parquet, Replay, TextLines
 from penstock.pipeline.sinks import Call, Console, Discard, Files, Memory, json_lines, parquet
-from penstock.pipeline.sources import Lines, Rows
+from penstock.pipeline.sources.memory import Lines, Rows
 from penstock.pipeline.steps import Hints, Keyed, Link, Sink, Source
-from penstock.pipeline.text import Text
-from penstock.pipeline.windows import Window, sliding, tumbling
+from penstock.pipeline.sources.text import Text
+from penstock.pipeline.keyed.windows import Window, sliding, tumbling
 
 __all__ = [
     "Aggregate",

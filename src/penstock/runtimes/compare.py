@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from penstock.apps import App, apps
 from penstock.model import InvalidValue, PenstockError
-from penstock.pipeline.profile import Profile
+from penstock.pipeline.sources.rates import Profile
 from penstock.report.comparison import Entry
 
 #: Says what is being done.

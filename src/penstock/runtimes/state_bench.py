@@ -22,11 +22,12 @@ import pyarrow as pa
 from penstock.model import Cluster, Plan
 from penstock.model.arrays import frozen_ints
 from penstock.pipeline import Discard, Pipeline, Rows, last
-from penstock.pipeline.carry import NOBODY, Keep, Riders, Stage
-from penstock.pipeline.driver import Backend, Driver
-from penstock.pipeline.frames import STATS, Frame, decode_json
-from penstock.pipeline.layout import Layout
-from penstock.pipeline.wave import Wave
+from penstock.engine.backend import NOBODY, Riders, Stage
+from penstock.engine.migration.tasks import Keep
+from penstock.engine.driver.driver import Backend, Driver
+from penstock.engine.messages import STATS, Frame, decode_json
+from penstock.engine.job_graph import Layout
+from penstock.engine.batch import Wave
 from penstock.runtimes.state_stages import OPERATOR, Clean, Fill, Load, Save
 from penstock.state.codec import Code
 from penstock.state.home import Keeping

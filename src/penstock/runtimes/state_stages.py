@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipeline.frames import DRIVER, STATS, Frame, encode_json
-from penstock.pipeline.keepers import fragments
-from penstock.pipeline.wave import Wave
+from penstock.engine.messages import DRIVER, STATS, Frame, encode_json
+from penstock.engine.state.backup import fragments
+from penstock.engine.batch import Wave
 from penstock.state.home import Home, forget_all
 from penstock.state.keyed import KeyedTable
 from penstock.state.log import StateLog

@@ -35,6 +35,10 @@ class Span:
         return self.first == 0
 
 
+#: Runs that were copied ahead of a move, and their bytes.
+Copied = tuple[tuple[Span, int], ...]
+
+
 def to_merge(known: tuple[Span, ...]) -> int:
     """Say how many of a chain's newest runs the next one is merged with.
 

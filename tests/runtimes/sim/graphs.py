@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.model import Cluster, Edge, Grouping, Kind, Operator, Plan, Reason, Topology
-from penstock.pipeline.profile import Profile
+from penstock.pipeline.sources.rates import Profile
 from penstock.runtimes.sim import CostProfile, KeySpace, SimRuntime, Workload
 from penstock.strategies.api import Request, make_plan
 

@@ -9,7 +9,7 @@ import pytest
 from tests.runtimes.sim.graphs import words
 
 from penstock.model import Cluster
-from penstock.pipeline.profile import Profile
+from penstock.pipeline.sources.rates import Profile
 from penstock.runtimes.sim import (
     CostProfile,
     KeySpace,

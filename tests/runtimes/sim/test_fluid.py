@@ -88,7 +88,7 @@ def test_nothing_is_lost(
 
 @pytest.mark.parametrize("strategy", ["even", "penstock", "sra"])
 def test_nothing_is_lost_when_nodes_are(strategy: str) -> None:
-    from penstock.pipeline.profile import Profile
+    from penstock.pipeline.sources.rates import Profile
     from penstock.runtimes.sim import Workload
 
     run = simulate(

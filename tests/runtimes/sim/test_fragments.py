@@ -10,10 +10,10 @@ from tests.runtimes.sim.graphs import placed, runtime, words
 
 from penstock.control.port import ActionFailed
 from penstock.model import Cluster, Node, Plan, Topology
-from penstock.pipeline.held import Held, Instance
-from penstock.pipeline.ledger import Ledger
-from penstock.pipeline.local import LocalBackend
-from penstock.pipeline.profile import Profile
+from penstock.engine.state.handles import Held, Instance
+from penstock.engine.state.registry import Ledger
+from penstock.engine.local import LocalBackend
+from penstock.pipeline.sources.rates import Profile
 from penstock.runtimes.sim import CostProfile, SimRuntime, Workload, parse_fault, simulate
 from penstock.runtimes.sim.fragments import Fragments, node_of
 from penstock.runtimes.sim.recovery import Fetch, fetch_seconds

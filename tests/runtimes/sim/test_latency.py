@@ -80,7 +80,7 @@ def test_a_backlog_is_time() -> None:
 
 def test_skewed_keys_wait_longer_under_hash_than_in_two_tiers() -> None:
     from penstock.model import Plan
-    from penstock.pipeline.profile import Profile
+    from penstock.pipeline.sources.rates import Profile
     from penstock.runtimes.sim import Workload, simulate
     from penstock.strategies import strategies
 

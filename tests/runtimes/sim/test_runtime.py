@@ -11,7 +11,7 @@ from tests.runtimes.sim.graphs import FREE, placed, runtime, single, words
 from penstock.control.port import ActionFailed, Runtime
 from penstock.files import FileError
 from penstock.model import Cluster, InvalidValue, TierCosts
-from penstock.pipeline.profile import Profile
+from penstock.pipeline.sources.rates import Profile
 from penstock.runtimes.sim import (
     CostProfile,
     KeySpace,

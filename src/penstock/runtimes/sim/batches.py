@@ -8,11 +8,11 @@ import numpy as np
 
 from penstock.model import Cluster
 from penstock.model.arrays import FloatArray, group_counts, group_sums
-from penstock.pipeline.feed import QUEUE
+from penstock.engine.source_queue import QUEUE
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.wiring import Wiring
 
-#: Tuples that a batch takes at the most, as `penstock.pipeline.feed.Feed` lets it.
+#: Tuples that a batch takes at the most, as `penstock.engine.source_queue.Feed` lets it.
 MOST = float(QUEUE)
 
 

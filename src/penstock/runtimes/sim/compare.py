@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.control.explain import headline
 from penstock.model import Cluster, Topology
-from penstock.pipeline.layout import Layout
+from penstock.engine.job_graph import Layout
 from penstock.report.comparison import Entry, Instant, Told
 from penstock.runtimes.compare import Scenario, Tell
 from penstock.runtimes.sim.costs import CostProfile

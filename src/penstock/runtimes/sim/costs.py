@@ -124,7 +124,7 @@ class CostProfile:
     def spark(cls) -> CostProfile:
         """Make the profile of Penstock's engine on Spark, as far as it is known.
 
-        Two batches a second and 100 ms a task are what `penstock.pipeline.layout` plans with. What
+        Two batches a second and 100 ms a task are what `penstock.engine.job_graph` plans with. What
         a hop costs a tuple of a large Arrow batch was not measured: a guess of the right size.
         """
         return cls(hop_cpu_us=TierCosts(0.5, 0.7, 1.0), batch_s=0.5, task_ms=100.0, restart_s=0.0)

@@ -93,7 +93,7 @@ def simulate(
     Examples
     --------
     >>> from penstock.model import Edge, Kind, Operator
-    >>> from penstock.pipeline.profile import Profile
+    >>> from penstock.pipeline.sources.rates import Profile
     >>> from penstock.strategies import strategies
     >>> pair = Topology("pair", (Operator("read", Kind.SOURCE, cpu_us_per_tuple=100),
     ...     Operator("work", parallelism=2, cpu_us_per_tuple=500)), (Edge("read", "work"),))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.model import InvalidValue
-from penstock.pipeline.fault_text import Grammar, whole
+from penstock.faults.grammar import Grammar, whole
 
 
 class FaultKind(str, Enum):

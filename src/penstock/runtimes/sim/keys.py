@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.model import RoutingTable
 from penstock.model.arrays import FloatArray, group_sums
-from penstock.pipeline.zipf import Zipf
+from penstock.pipeline.sources.zipf import Zipf
 from penstock.strategies.route import Destination, hash_keys, routers
 from penstock.strategies.route.fill import filled
 from penstock.strategies.route.hot_key import HotKey

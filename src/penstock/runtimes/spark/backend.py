@@ -20,13 +20,13 @@ from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.model import PenstockError
-from penstock.pipeline.carry import NOBODY, Riders, Stage
-from penstock.pipeline.execute import run_partition
-from penstock.pipeline.layout import Layout
-from penstock.pipeline.wave import Wave
+from penstock.engine.backend import NOBODY, Riders, Stage
+from penstock.engine.task.task import run_partition
+from penstock.engine.job_graph import Layout
+from penstock.engine.batch import Wave
 from penstock.runtimes.spark.jvm import TaskFact, jvm_of
 from penstock.runtimes.spark.nodes import by_node
-from penstock.runtimes.spark.ship import packed
+from penstock.runtimes.spark.serialize import packed
 
 #: Seconds between two looks at the executors while a batch runs.
 WATCH_S = 0.25
@@ -371,7 +371,7 @@ def _from_rows(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        from penstock.pipeline.frames import decode
+        from penstock.engine.messages import decode
 
         freeze()
         context = TaskContext.get()

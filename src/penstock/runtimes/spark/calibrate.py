@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from penstock.apps.api import App
 from penstock.model import Cluster, Plan, Reason, Topology
-from penstock.pipeline.profile import Profile
+from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sinks import Discard
 from penstock.runtimes.sim.batches import BatchTimes
 from penstock.runtimes.sim.costs import CostProfile
@@ -21,7 +21,7 @@ from penstock.runtimes.sim.keys import KeySpace
 from penstock.runtimes.sim.wiring import wire
 from penstock.runtimes.sim.workload import Workload
 from penstock.runtimes.spark.monitor import Observed
-from penstock.runtimes.spark.run import Run, start
+from penstock.runtimes.spark.query import Run, start
 from penstock.store.histogram import Histogram
 from penstock.strategies import Request
 from penstock.strategies.api import make_plan

@@ -20,7 +20,7 @@ from penstock.pipeline.sinks import Discard
 from penstock.pipeline.steps import Sink
 from penstock.report.comparison import Entry, entry_of
 from penstock.runtimes.compare import Scenario, Tell
-from penstock.runtimes.spark.run import start
+from penstock.runtimes.spark.query import start
 from penstock.runtimes.spark.session import cluster, embedded
 from penstock.store.records import RunRecords
 from penstock.store.store import MetricsStore

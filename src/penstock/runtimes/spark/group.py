@@ -24,14 +24,14 @@ from penstock.control.shared import join_topologies, split_plan
 from penstock.control.stages import priced
 from penstock.control.together import Together
 from penstock.model import InvalidValue, PenstockError, Plan, Topology
-from penstock.pipeline.build import Pipeline
-from penstock.pipeline.layout import Layout
-from penstock.runtimes.spark.errands import Over
+from penstock.pipeline.builder import Pipeline
+from penstock.engine.job_graph import Layout
+from penstock.runtimes.spark.mailbox import Over
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.monitor import Observed
 from penstock.runtimes.spark.nodes import cluster_of, stand_apart
 from penstock.runtimes.spark.options import Options
-from penstock.runtimes.spark.run import Run, require_fixed_plans
+from penstock.runtimes.spark.query import Run, require_fixed_plans
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.strategies import Request, Strategy, strategies
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from penstock.control.settings import Settings
 from penstock.model import InvalidValue
-from penstock.pipeline.faults import Fault
-from penstock.pipeline.feed import QUEUE
+from penstock.faults.fault import Fault
+from penstock.engine.source_queue import QUEUE
 from penstock.state.home import Keeping
 
 

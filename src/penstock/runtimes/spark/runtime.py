@@ -12,7 +12,7 @@ from penstock.runtimes.spark.nodes import by_node
 from penstock.state.runs import StateLost
 
 if TYPE_CHECKING:
-    from penstock.runtimes.spark.run import Run
+    from penstock.runtimes.spark.query import Run
 
 
 class SparkRuntime:

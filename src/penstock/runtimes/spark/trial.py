@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 
 from penstock.apps import apps
 from penstock.model import PenstockError
-from penstock.pipeline.chaos import BATCHES, Schedule
-from penstock.pipeline.faults import Fault
+from penstock.faults.schedules import BATCHES, Schedule
+from penstock.faults.fault import Fault
 from penstock.pipeline.sinks import Files, parquet
-from penstock.runtimes.spark.run import start
+from penstock.runtimes.spark.query import start
 from penstock.runtimes.spark.session import (
     cluster,
     embedded,

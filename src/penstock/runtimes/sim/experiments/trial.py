@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 
 from penstock.control.settings import Settings
 from penstock.model import Cluster, Keep, Plan, Reason, Topology
-from penstock.pipeline.profile import Profile
+from penstock.pipeline.sources.rates import Profile
 from penstock.runtimes.sim.drive import Run, simulate
 from penstock.runtimes.sim.experiments.physics import KEYS, PHYSICS
 from penstock.runtimes.sim.keys import KeySpace

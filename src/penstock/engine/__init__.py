@@ -1,0 +1,1 @@
+"""Runs the batches of a pipeline on any backend. Nothing here imports Spark."""

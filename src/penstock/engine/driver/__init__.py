@@ -1,0 +1,1 @@
+"""Batches in order, committed; and the change from one plan to the next."""

@@ -1,0 +1,1 @@
+"""State that moves: copied ahead, with a batch, or between two."""

@@ -1,0 +1,1 @@
+"""What state there is, where it lies, and its backup by peers."""

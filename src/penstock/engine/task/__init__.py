@@ -1,0 +1,1 @@
+"""The body of a task: an instance part of one micro-batch."""

@@ -1,0 +1,1 @@
+"""Faults as values, their grammar, and random schedules of them."""

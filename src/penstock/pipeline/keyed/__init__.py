@@ -1,0 +1,1 @@
+"""Steps with state by key: reductions, functions of the user, windows."""

@@ -1,0 +1,101 @@
+"""Keyed reduction by functions of the user's own: one makes parts, one merges them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model import InvalidValue
+from penstock.pipeline.keyed.reduce import merge_into
+from penstock.state.keyed import key_hashes
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A reduction of the user's own; see `merging`."""
+
+    by: tuple[str, ...]
+    state: pa.Schema
+    make: Callable[[pa.RecordBatch], pa.Table]
+    merge: Callable[[pa.Table], pa.Table]
+    finish: Callable[[pa.Table], pa.Table] | None = None
+    ordered: bool = False
+
+    def partial(self, batch: pa.RecordBatch) -> pa.Table:
+        """Call `make`."""
+        return self._checked("make", self.make(batch))
+
+    def merged(self, parts: pa.Table) -> pa.Table:
+        """Call `merge`."""
+        rows = self._checked("merge", self.merge(parts))
+        hashes = key_hashes(rows, self.by)
+        if len(np.unique(hashes)) != len(hashes):
+            raise InvalidValue("merge", "a keyed step", "one that returns each key once", "more")
+        return rows
+
+    def finished(self, rows: pa.Table) -> pa.Table:
+        """Call `finish`, if there is one."""
+        return rows if self.finish is None else self.finish(rows)
+
+    def update(self, batch: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Merge parts into the state."""
+        rows = merge_into(self, batch, state)
+        return self.finished(rows), rows
+
+    def _checked(self, name: str, rows: Any) -> pa.Table:
+        if isinstance(rows, pa.RecordBatch):
+            rows = pa.Table.from_batches([rows])
+        wanted = [*self.by, *self.state.names]
+        if not isinstance(rows, pa.Table) or set(rows.column_names) != set(wanted):
+            got = rows.column_names if isinstance(rows, pa.Table) else type(rows).__name__
+            allowed = f"one that returns a table with the columns {wanted}"
+            raise InvalidValue(name, "a keyed step", allowed, got)
+        rows = rows.select(wanted)
+        keys = [rows.schema.field(key) for key in self.by]
+        return rows.cast(pa.schema([*keys, *self.state]))
+
+
+@dataclass(frozen=True)
+class Merging:
+    """A custom reduction before its key is known; see `merging`."""
+
+    make: Callable[[pa.RecordBatch], pa.Table]
+    merge: Callable[[pa.Table], pa.Table]
+    state: pa.Schema
+    finish: Callable[[pa.Table], pa.Table] | None = None
+    ordered: bool = False
+
+    def keyed_by(self, by: tuple[str, ...]) -> Custom:
+        """Give it its key."""
+        return Custom(by, self.state, self.make, self.merge, self.finish, self.ordered)
+
+
+def merging(
+    make: Callable[[pa.RecordBatch], pa.Table],
+    merge: Callable[[pa.Table], pa.Table],
+    state: pa.Schema,
+    *,
+    finish: Callable[[pa.Table], pa.Table] | None = None,
+    ordered: bool = False,
+) -> Merging:
+    """Reduce by functions of your own, for ``reduce`` of `Pipeline.keyed`.
+
+    Parameters
+    ----------
+    make : callable
+        Gets a batch of tuples, returns a table of parts with the columns of key and state.
+    merge : callable
+        Gets parts, of which several may have the same key, and returns each key once. The older
+        ones of a key come first. However parts are put together, the result must be the same.
+    state : pyarrow.Schema
+        Columns of the state besides the key.
+    finish : callable, optional
+        Turns rows of key and state into what is emitted, such as a quotient of two columns.
+    ordered : bool
+        Whether the order of parts matters to `merge`; then keys cannot be split.
+    """
+    return Merging(make, merge, state, finish, ordered)

@@ -1,0 +1,241 @@
+"""Keyed reduction over Arrow: partial on the sender, merged into the state on the receiver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.model import InvalidValue
+from penstock.pipeline.keyed.aggregates import (
+    Aggregate,
+    Ask,
+    count,
+    first,
+    largest,
+    last,
+    mean,
+    smallest,
+    top,
+    total,
+)
+from penstock.state.keyed import key_hashes
+
+__all__ = [
+    "Aggregate",
+    "Mergeable",
+    "Reduce",
+    "Stateful",
+    "Worked",
+    "count",
+    "first",
+    "largest",
+    "last",
+    "mean",
+    "smallest",
+    "top",
+    "total",
+]
+
+#: Count rows, whatever stands in them.
+_ALL = pc.CountOptions(mode="all")
+
+
+@runtime_checkable
+class Mergeable(Protocol):
+    """A reduction whose parts can be made anywhere and merged in any grouping."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Columns of the key."""
+        ...
+
+    @property
+    def state(self) -> pa.Schema:
+        """Columns of the state besides the key."""
+        ...
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the result depends on the order in which parts are merged."""
+        ...
+
+    def partial(self, batch: pa.RecordBatch) -> pa.Table:
+        """Make parts, with the columns of key and state, from tuples."""
+        ...
+
+    def merged(self, parts: pa.Table) -> pa.Table:
+        """Make one row of all rows of a key."""
+        ...
+
+    def finished(self, rows: pa.Table) -> pa.Table:
+        """Turn rows of the state into what is emitted."""
+        ...
+
+    def update(self, batch: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Merge parts into the state; see `Keyed.update`."""
+        ...
+
+
+def merge_into(reduce: Mergeable, batch: pa.Table, state: pa.Table) -> pa.Table:
+    """Rows of the state that come of merging parts into those that there were."""
+    names = [*reduce.by, *reduce.state.names]
+    # The state comes first: it is older than what arrives.
+    return reduce.merged(pa.concat_tables([state.select(names), batch.select(names)]))
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """A keyed step made of aggregates; emits the key and all columns of what changed.
+
+    Examples
+    --------
+    >>> averaging = Reduce(("word",), (("n", count()), ("size", mean("size"))))
+    >>> seen = averaging.partial(pa.record_batch({"word": ["a", "b", "a"], "size": [1, 2, 4]}))
+    >>> state = pa.table({"word": ["a"], "n": [1], "size__sum": [7], "size__count": [1]})
+    >>> out, changed = averaging.update(seen, state)
+    >>> sorted(out.to_pylist(), key=lambda row: row["word"])
+    [{'word': 'a', 'n': 3, 'size': 4.0}, {'word': 'b', 'n': 1, 'size': 2.0}]
+    """
+
+    by: tuple[str, ...]
+    columns: tuple[tuple[str, Aggregate], ...]
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise InvalidValue("reduce", "a keyed step", "at least one column", {})
+        for name, aggregate in self.columns:
+            if not isinstance(aggregate, Aggregate):
+                raise InvalidValue("reduce", "a keyed step", "made of aggregates", aggregate)
+            if name in self.by:
+                raise InvalidValue("reduce", "a keyed step", "named unlike the key", name)
+        names = [*self.by, *self.state.names]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidValue("reduce", "a keyed step", "of different columns", name)
+
+    @cached_property
+    def state(self) -> pa.Schema:
+        """Columns of the state besides the key."""
+        return pa.schema([f for name, aggregate in self.columns for f in aggregate.fields(name)])
+
+    @property
+    def ordered(self) -> bool:
+        """Whether a column goes by the order of arrival."""
+        return any(aggregate.ordered for _, aggregate in self.columns)
+
+    def partial(self, batch: pa.RecordBatch) -> pa.Table:
+        """Aggregate the tuples of one sender."""
+        table = pa.Table.from_batches([batch])
+        return self._grouped(table, [aggregate.make(table) for _, aggregate in self.columns])
+
+    def merged(self, parts: pa.Table) -> pa.Table:
+        """Make one row of all rows of a key."""
+        asks = [aggregate.merge(name, parts) for name, aggregate in self.columns]
+        return self._grouped(parts, asks)
+
+    def finished(self, rows: pa.Table) -> pa.Table:
+        """Turn rows of the state into what is emitted."""
+        made = [aggregate.finish(name, rows) for name, aggregate in self.columns]
+        keys = [rows.column(name) for name in self.by]
+        return pa.table([*keys, *made], names=[*self.by, *(name for name, _ in self.columns)])
+
+    def update(self, batch: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Merge parts into the state."""
+        rows = merge_into(self, batch, state)
+        return self.finished(rows), rows
+
+    def _grouped(self, table: pa.Table, asks: list[Ask]) -> pa.Table:
+        """Answer all questions with one pass of grouping."""
+        columns = [table.column(name) for name in self.by]
+        # Numbers stand for the columns: names of the user's could clash with those of answers.
+        keys = [f"k{i}" for i in range(len(columns))]
+        names = list(keys)
+        wanted: list[Any] = []
+        for column, function in (pair for ask in asks for pair in ask.columns):
+            if column is None:
+                wanted.append((keys[0], "count", _ALL))
+                continue
+            names.append(f"c{len(names)}")
+            columns.append(column)
+            wanted.append((names[-1], function))
+        # Counting twice is answered once.
+        unique = list({(w[0], w[1]): w for w in wanted}.values())
+        grouped = pa.table(columns, names=names).group_by(keys, use_threads=False)
+        found = grouped.aggregate(unique)
+        answers = iter([found.column(f"{w[0]}_{w[1]}") for w in wanted])
+        made = [found.column(key) for key in keys]
+        for ask in asks:
+            made += ask.build([next(answers) for _ in ask.columns])
+        return pa.table(made, names=[*self.by, *self.state.names])
+
+
+@dataclass(frozen=True)
+class Worked:
+    """A reduction behind a function that works on every tuple where it arrives."""
+
+    reduce: Mergeable
+    work: Callable[[pa.RecordBatch], Any]
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Columns of the key."""
+        return self.reduce.by
+
+    @property
+    def state(self) -> pa.Schema:
+        """Columns of the state besides the key."""
+        return self.reduce.state
+
+    def partial(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Send the tuples as they are: the work is the receiver's."""
+        return batch
+
+    def update(self, batch: pa.Table, state: pa.Table) -> tuple[pa.Table | None, pa.Table]:
+        """Do the work, then reduce."""
+        parts = self.parts(batch)
+        return (None, state.slice(0, 0)) if parts is None else self.reduce.update(parts, state)
+
+    def parts(self, batch: pa.Table) -> pa.Table | None:
+        """Do the work, and make parts of what it gives; None if that is nothing."""
+        made = self.work(one_batch(batch))
+        if made is None or not made.num_rows:
+            return None
+        parts = self.reduce.partial(made if isinstance(made, pa.RecordBatch) else one_batch(made))
+        known = np.isin(key_hashes(parts, self.by), key_hashes(batch, self.by))
+        if not known.all():
+            stranger = parts.filter(pa.array(~known)).slice(0, 1).select(list(self.by)).to_pylist()
+            allowed = "a function that leaves the key as it is"
+            raise InvalidValue("work", "a keyed step", allowed, stranger[0])
+        return parts
+
+
+@dataclass(frozen=True)
+class Stateful:
+    """A keyed step made of a function of the user's own."""
+
+    by: tuple[str, ...]
+    state: pa.Schema
+    function: Callable[[pa.Table, pa.Table], Any]
+
+    def partial(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Send the tuples as they are."""
+        return batch
+
+    def update(self, batch: pa.Table, state: pa.Table) -> Any:
+        """Call the function."""
+        return self.function(batch, state)
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Make one batch of a table, empty or not."""
+    columns = [
+        column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        for column in table.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)

@@ -1,0 +1,86 @@
+"""What a keyed function returned, checked: rows to emit, rows that changed, keys that are gone."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model import InvalidValue
+from penstock.pipeline.steps import Keyed
+from penstock.state.keyed import key_hashes
+
+
+class Outcome(NamedTuple):
+    """What a batch does to a keyed step; None is nothing."""
+
+    emit: pa.Table | None
+    changed: pa.Table | None
+    removed: pa.Table | None
+
+
+def outcome(keyed: Keyed, returned: Any) -> Outcome:
+    """Check what `Keyed.update` returned.
+
+    Examples
+    --------
+    >>> from penstock.pipeline.keyed.reduce import Stateful
+    >>> visits = Stateful(("user",), pa.schema([("n", pa.int64())]), lambda rows, state: None)
+    >>> left = pa.table({"user": ["ann"]})
+    >>> outcome(visits, (None, None, left)).removed.to_pylist()
+    [{'user': 'ann'}]
+
+    Parameters
+    ----------
+    keyed : Keyed
+    returned : tuple
+        ``(emit, changed)`` or ``(emit, changed, removed)``; each a table, a batch or None.
+
+    Raises
+    ------
+    InvalidValue
+        When it is anything else, when columns of key or state are missing or strange, and when a
+        key is both changed and removed.
+    """
+    if not isinstance(returned, tuple) or len(returned) not in (2, 3):
+        allowed = "one that returns (emit, changed) or (emit, changed, removed)"
+        got = type(returned).__name__
+        if isinstance(returned, tuple):
+            got = f"a tuple of {len(returned)}"
+        raise InvalidValue("update", "a keyed step", allowed, got)
+    emit, changed, removed = (*returned, None)[:3]
+    emit = _table("emit", emit)
+    changed = _with_columns("changed", changed, keyed.by, keyed.state)
+    removed = _with_columns("removed", removed, keyed.by, pa.schema([]))
+    if changed is not None and removed is not None:
+        both = np.isin(key_hashes(removed, keyed.by), key_hashes(changed, keyed.by))
+        if both.any():
+            key = removed.filter(pa.array(both)).slice(0, 1).to_pylist()[0]
+            raise InvalidValue("removed", "a keyed step", "of keys that are not changed", key)
+    return Outcome(emit, changed, removed)
+
+
+def _table(name: str, rows: Any) -> pa.Table | None:
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if rows is None or isinstance(rows, pa.Table):
+        return rows
+    raise InvalidValue(name, "a keyed step", "a table, a batch or None", type(rows).__name__)
+
+
+def _with_columns(name: str, rows: Any, by: tuple[str, ...], state: pa.Schema) -> pa.Table | None:
+    """Rows with the columns of the key and of the state, in that order and of its types."""
+    table = _table(name, rows)
+    if table is None or not table.num_rows:
+        return None
+    wanted = [*by, *state.names]
+    missing = [column for column in wanted if column not in table.column_names]
+    strange = [] if not state.names else sorted(set(table.column_names) - set(wanted))
+    if missing or strange:
+        raise InvalidValue(
+            name, "a keyed step", f"rows with the columns {wanted}", table.column_names
+        )
+    table = table.select(wanted)
+    keys = [table.schema.field(column) for column in by]
+    return table.cast(pa.schema([*keys, *state]))

@@ -1,0 +1,1 @@
+"""Sources, and what made-up streams are made of."""

@@ -1,0 +1,65 @@
+"""A layout as bytes for the workers, with the user's own functions inside."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark import cloudpickle
+
+from penstock.engine.job_graph import Layout
+
+_PATHS = sysconfig.get_paths()
+_INSTALLED = tuple(Path(_PATHS[k]).resolve() for k in ("stdlib", "purelib", "platlib"))
+
+#: Attributes of what holds state that are functions of the user's.
+_FUNCTIONS = ("function", "work", "make", "merge", "finish")
+
+
+def packed(layout: Layout) -> bytes:
+    """Pickle what the tasks need.
+
+    Functions and classes of modules that are not installed, a script's or a notebook's own, go by
+    value: a worker could not import them. What those modules import themselves must be there, or
+    be sent with `SparkContext.addPyFile`.
+    """
+    reduced = layout.for_workers()
+    pickler: Any = cloudpickle
+    with ExitStack() as undo:
+        for module in set(_modules(reduced)):
+            if not installed(module):
+                pickler.register_pickle_by_value(module)
+                undo.callback(pickler.unregister_pickle_by_value, module)
+        data: bytes = pickler.dumps(reduced)
+    return data
+
+
+def installed(module: ModuleType) -> bool:
+    """Whether a worker can be expected to have a module."""
+    name = module.__name__.partition(".")[0]
+    if name in ("penstock", "__main__") or name in sys.stdlib_module_names:
+        return True
+    file = getattr(module, "__file__", None)
+    return file is None or any(Path(file).resolve().is_relative_to(folder) for folder in _INSTALLED)
+
+
+def _modules(layout: Layout) -> Iterator[ModuleType]:
+    for step in layout.pipeline.steps:
+        parts = [step.function, step.source, step.sink, *(link.choose for link in step.links)]
+        for keyed in (step.keyed, getattr(step.keyed, "reduce", None)):
+            parts += [keyed, *(getattr(keyed, name, None) for name in _FUNCTIONS)]
+        for part in parts:
+            while isinstance(part, partial):
+                part = part.func
+            if part is None:
+                continue
+            name = getattr(part, "__module__", None) or type(part).__module__
+            module = sys.modules.get(name)
+            if module is not None:
+                yield module
