@@ -36,14 +36,14 @@ from rich.table import Table
 
 from penstock import spark as engine
 from penstock.apps.wordcount import WordCount
-from penstock.model import Plan
-from penstock.pipeline import Discard
 from penstock.engine.driver.driver import BatchResult, Driver
 from penstock.engine.job_graph import Layout
+from penstock.model import Plan
+from penstock.pipeline import Discard
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
-from penstock.state.home import Keeping
+from penstock.state.store import Keeping
 from penstock.strategies import Request, strategies
 
 NOTE = Console(stderr=True)

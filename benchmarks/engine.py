@@ -49,12 +49,12 @@ from tables import show
 
 from penstock import spark as engine
 from penstock.apps import apps
-from penstock.model.arrays import FloatArray
+from penstock.common.arrays import FloatArray
 from penstock.pipeline import Memory, Pipeline, count
-from penstock.pipeline.sources.generator import Generator, Keys
-from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.keyed.reduce import Reduce
 from penstock.pipeline.sources.files import Replay, TextLines
+from penstock.pipeline.sources.generator import Generator, Keys
+from penstock.pipeline.sources.rates import Profile
 from penstock.runtimes.spark.monitor import Observed
 
 #: Batches that are run and not counted: compilers and caches warm up.

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 
-from penstock.state.home import Home, Keeping
+from penstock.state.store import Home, Keeping
 
 
 def rows(numbers: Any, value: int) -> pa.Table:

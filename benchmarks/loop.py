@@ -53,7 +53,7 @@ from penstock import spark as engine
 from penstock.apps.commcount import CommCount
 from penstock.control import Event, Settings
 from penstock.control.events import Status
-from penstock.control.port import Applied
+from penstock.control.runtime import Applied
 from penstock.model import Plan
 from penstock.pipeline import Discard, Pipeline, count
 from penstock.pipeline.sources.generator import Generator, Keys

@@ -27,9 +27,9 @@ from rich.console import Console
 
 from penstock import spark as engine
 from penstock.apps import apps
-from penstock.pipeline import Discard
 from penstock.engine.driver.commit_log import KEPT
-from penstock.state.runs import FAN
+from penstock.pipeline import Discard
+from penstock.state.versions import FAN
 
 NOTE = Console(stderr=True)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from penstock.state.keyed import KeyedTable
+from penstock.state.table import KeyedTable
 
 BY = ("key",)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.common.near_miss import near_miss
 from penstock.files import load_cluster, load_measurements, load_topology
-from penstock.files.document import near_miss
 from penstock.model import (
     Cluster,
     InvalidValue,
@@ -211,7 +211,7 @@ def chosen(names: str) -> tuple[str, ...]:
     >>> chosen("even,evn")
     Traceback (most recent call last):
     ...
-    penstock.model.errors.InvalidValue: parameter strategy of a request must be all or from \
+    penstock.common.errors.InvalidValue: parameter strategy of a request must be all or from \
 'penstock strategies'; did you mean 'even'?, got 'evn'
     """
     known = strategies.names()

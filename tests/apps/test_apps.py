@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from penstock.apps import App, apps, latest
 from penstock.apps.backblaze import SCHEMA as DRIVES
-from penstock.model import InvalidValue
 from penstock.engine.job_graph import Layout
-from penstock.engine.local import run_locally
+from penstock.model import InvalidValue
 from penstock.pipeline.sinks import Memory
 from penstock.pipeline.sources.memory import Lines, Rows
+from penstock.runtimes.local import run_locally
 
 NAMES = apps.names()
 

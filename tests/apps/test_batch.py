@@ -9,7 +9,7 @@ import pytest
 
 from penstock.apps import App, apps
 from penstock.apps.portrait import TRAITS
-from penstock.engine.local import run_locally
+from penstock.runtimes.local import run_locally
 
 pytest.importorskip("pyspark")
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from penstock.cli import compare as command
 from penstock.cli.main import app
+from penstock.experiments.compare.scenario import Engine, Scenario, Tell, compare
 from penstock.model import PenstockError
 from penstock.report.comparison import FIGURES, Entry, Instant, entry_of
-from penstock.runtimes.compare import Engine, Scenario, Tell, compare
 from penstock.store.records import BatchRecord, Run, RunRecords
 
 LEVEL = ("compare", "wordcount", "--engine", "sim", "--rate", "5000", "--seconds", "20")
@@ -259,7 +259,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("importable")
 def test_a_run_in_its_own_process() -> None:
-    spark = pytest.importorskip("penstock.runtimes.spark.compare")
+    spark = pytest.importorskip("penstock.experiments.compare.on_spark")
     told: list[str] = []
     scenario = Scenario("wordcount")
     entry = spark.measured(scenario, "even", told.append, finished)
@@ -275,7 +275,7 @@ def test_a_run_in_its_own_process() -> None:
 
 @pytest.mark.usefixtures("importable")
 def test_an_interrupted_process_cleans_up(tmp_path: Path) -> None:
-    spark = pytest.importorskip("penstock.runtimes.spark.compare")
+    spark = pytest.importorskip("penstock.experiments.compare.on_spark")
     rate = tmp_path / "rate.csv"
     rate.write_text("time_s,rate_per_s\n0,100\n10,200\n")
     scenario = Scenario("wordcount", rate=f"file:{rate}")

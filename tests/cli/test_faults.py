@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from penstock.cli import chaos
 from penstock.cli.main import app
+from penstock.experiments.chaos_trial import Outcome
 from penstock.faults.schedules import Schedule
-from penstock.runtimes.spark.trial import Outcome
 
 pytest.importorskip("pyspark")
 

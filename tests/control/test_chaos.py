@@ -7,9 +7,9 @@ import pytest
 from tests.control.scene import scene
 
 from penstock.control.events import Event, Status
-from penstock.control.machine import State
-from penstock.control.port import SPARE
+from penstock.control.runtime import SPARE
 from penstock.control.settings import Settings
+from penstock.control.states import State
 from penstock.testing import FakeRuntime
 
 MOST, LEAST = 6, 2

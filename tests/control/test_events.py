@@ -8,7 +8,7 @@ import pytest
 from tests.control.scene import Scene, scene
 
 from penstock.control.events import Event, Status
-from penstock.control.record import Recorder
+from penstock.control.recorder import Recorder
 from penstock.control.settings import Settings
 from penstock.model import InvalidValue
 from penstock.store import DECISION, EventRecord, MetricsStore, Run

@@ -11,7 +11,7 @@ from tests.control.scene import WORDS, first_plan, small_nodes
 from penstock.control.evaluate import Assessment, at_rate, evaluate
 from penstock.control.gain import Expectation, Gained, expect, judge
 from penstock.control.guards import BACK_OFF, DOUBLINGS, Guards
-from penstock.control.port import Observation
+from penstock.control.runtime import Observation
 from penstock.model import Cost, Diff, Measurements, PartitionMove, RoutingTable, Utilisation
 
 COST = Cost(0, 0, 100, 10_000.0, {"a": 0.9, "b": 0.3}, {}, 0.5)

@@ -15,9 +15,9 @@ from penstock.control import apply
 from penstock.control.decision import SPARE_NODES
 from penstock.control.events import Event, Status
 from penstock.control.loop import Loop
-from penstock.control.machine import TRANSITIONS, IllegalTransition, Machine, State
-from penstock.control.port import SPARE, Applied, Observation
+from penstock.control.runtime import SPARE, Applied, Observation
 from penstock.control.settings import Settings
+from penstock.control.states import TRANSITIONS, IllegalTransition, Machine, State
 from penstock.model import InvalidValue, Keep, Plan, Reason, Refused, Topology, diff
 from penstock.strategies import Request, make_plan, strategies
 from penstock.testing.fake_runtime import FakeRuntime

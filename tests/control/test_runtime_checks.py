@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.control.scene import WORDS, first_plan, small_nodes
 
-from penstock.control.port import Applied, Observation
+from penstock.control.runtime import Applied, Observation
 from penstock.model import Cluster, Plan
 from penstock.testing import RUNTIME_CHECKS, ContractBroken, Driven, FakeRuntime
 

@@ -9,17 +9,17 @@ import pytest
 from tests.control.scene import WORDS, first_plan, small_nodes
 
 from penstock.control.events import Event
-from penstock.control.loop import Loop
-from penstock.control.port import ActionFailed, Observation
-from penstock.control.settings import Settings
-from penstock.control.shared import (
+from penstock.control.joint.join import (
     join_measurements,
     join_observations,
     join_plans,
     join_topologies,
     split_plan,
 )
-from penstock.control.together import Together
+from penstock.control.joint.runtime import Together
+from penstock.control.loop import Loop
+from penstock.control.runtime import ActionFailed, Observation
+from penstock.control.settings import Settings
 from penstock.model import InvalidValue, Keep, Measurements, PenstockError, Plan, Utilisation, diff
 from penstock.strategies import Request, strategies
 from penstock.testing import FakeRuntime

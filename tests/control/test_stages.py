@@ -16,8 +16,8 @@ from penstock.control.offer import (
     renamed,
     without_unused_spares,
 )
-from penstock.control.port import SPARE
-from penstock.control.stages import limited, plan_after, priced, stages_of
+from penstock.control.rollout import limited, plan_after, priced, stages_of
+from penstock.control.runtime import SPARE
 from penstock.model import Cluster, Node, Plan, Reason, RoutingTable, diff, schedule
 from penstock.strategies import Request, make_plan
 from penstock.strategies.route.two_tier import TwoTier, resize

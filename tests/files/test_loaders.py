@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.common.errors import PenstockError
 from penstock.files import (
     FileError,
     load_cluster,
@@ -20,7 +21,6 @@ from penstock.files import (
     save_plan,
 )
 from penstock.model import Grouping, Kind, Plan, Topology
-from penstock.model.errors import PenstockError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GRAPHS = Path(__file__).parents[1] / "data" / "topologies"

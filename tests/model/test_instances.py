@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.common.arrays import FloatArray
 from penstock.model import (
     Cluster,
     Edge,
@@ -20,7 +21,6 @@ from penstock.model import (
     expand,
     violations,
 )
-from penstock.model.arrays import FloatArray
 from penstock.model.instances import DERIVED_RATE_PER_S
 from penstock.strategies import Request
 from penstock.testing.generate import placements, requests

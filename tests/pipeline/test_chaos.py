@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.apps import apps
-from penstock.model import InvalidValue
 from penstock.faults.fault import Fault
+from penstock.model import InvalidValue
 from penstock.testing.chaos import MATRIX, matrix, schedules
 
 

@@ -16,16 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model import Cluster, Grouping, InvalidValue, Plan
-from penstock.pipeline import Link, Memory, Pipeline, Rows, count, json_lines, parquet, total
 from penstock.engine.backend import NOBODY, Riders
+from penstock.engine.batch import Wave
 from penstock.engine.driver.driver import Driver
 from penstock.engine.errors import StepFailed
-from penstock.engine.source_queue import Feed
 from penstock.engine.job_graph import Layout
-from penstock.engine.local import LocalBackend, run_locally, run_to_end
-from penstock.engine.batch import Wave
-from penstock.state.home import forget_all
+from penstock.engine.source_queue import Feed
+from penstock.model import Cluster, Grouping, InvalidValue, Plan
+from penstock.pipeline import Link, Memory, Pipeline, Rows, count, json_lines, parquet, total
+from penstock.runtimes.local import LocalBackend, run_locally, run_to_end
+from penstock.state.store import forget_all
 from penstock.strategies import Request, strategies
 
 DATA = pa.table({"k": [f"w{i % 7}" for i in range(100)], "v": list(range(100))})

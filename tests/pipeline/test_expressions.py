@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from penstock.engine.errors import StepFailed
+from penstock.engine.job_graph import Layout
 from penstock.model import InvalidValue
 from penstock.pipeline import Memory, Pipeline, Rows
-from penstock.engine.errors import StepFailed
 from penstock.pipeline.expressions import Select
-from penstock.engine.job_graph import Layout
-from penstock.engine.local import run_locally
+from penstock.runtimes.local import run_locally
 
 SOURCE = Pipeline("p").source("rows", Rows(pa.table({"w": ["a", "b", None], "n": [1, 5, 9]})))
 

@@ -16,23 +16,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.model import Cluster, InvalidValue, Plan
-from penstock.model.arrays import frozen_ints
-from penstock.pipeline import Memory, Pipeline, Rows, count, total
-from penstock.engine.migration import precopy as ahead_module
-from penstock.engine.state import async_backup as handover_module
-from penstock.engine.migration import increments as portions_module
+from penstock.common.arrays import frozen_ints
 from penstock.engine.backend import NOBODY, Riders, Stage
 from penstock.engine.driver.driver import Carried, Driver
-from penstock.engine.state.backup import fragments
 from penstock.engine.job_graph import Layout
-from penstock.engine.local import LocalBackend
+from penstock.engine.migration import increments as portions_module
+from penstock.engine.migration import precopy as ahead_module
 from penstock.engine.migration.inband import Ride
-from penstock.state import fragments as fragments_module
-from penstock.state import home as home_module
-from penstock.state.files import Files
-from penstock.state.home import Keeping, forget_all
-from penstock.state.runs import Span, StateLost
+from penstock.engine.state import async_backup as handover_module
+from penstock.engine.state.backup import fragments
+from penstock.model import Cluster, InvalidValue, Plan
+from penstock.pipeline import Memory, Pipeline, Rows, count, total
+from penstock.runtimes.local import LocalBackend
+from penstock.state import store as home_module
+from penstock.state.backup import fragments as fragments_module
+from penstock.state.files.filesystem import Files
+from penstock.state.store import Keeping, forget_all
+from penstock.state.versions import Span, StateLost
 from penstock.strategies import Request, strategies
 from penstock.strategies.route.two_tier import resize
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.engine.errors import StepFailed
 from penstock.model import InvalidValue
 from penstock.pipeline import (
     Memory,
@@ -26,10 +27,9 @@ from penstock.pipeline import (
     top,
     total,
 )
-from penstock.engine.errors import StepFailed
-from penstock.engine.local import run_locally
-from penstock.pipeline.keyed.update import outcome
 from penstock.pipeline.keyed.reduce import Reduce, Stateful, Worked
+from penstock.pipeline.keyed.update import outcome
+from penstock.runtimes.local import run_locally
 
 ALL = {
     "n": count(),

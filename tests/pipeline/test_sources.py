@@ -21,13 +21,13 @@ from penstock.apps.searches import Searches
 from penstock.apps.taobao import Behavior
 from penstock.model import InvalidValue, PenstockError
 from penstock.pipeline.sources import files as replay
-from penstock.pipeline.sources.generator import Generator, Keys
-from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sources.files import Csv, Parquet, Replay, TextLines, reader_for
+from penstock.pipeline.sources.generator import Generator, Keys
 from penstock.pipeline.sources.memory import Lines, Rows
-from penstock.pipeline.steps import Source
+from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sources.text import Text, vocabulary
 from penstock.pipeline.sources.zipf import Zipf
+from penstock.pipeline.steps import Source
 
 rates = st.floats(0.5, 5000)
 lengths = st.floats(0.01, 50)

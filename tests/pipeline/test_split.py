@@ -15,6 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.apps.api import latest
+from penstock.common.key_hashing import key_hashes
+from penstock.engine.driver.driver import Driver
+from penstock.engine.errors import StepFailed
+from penstock.engine.job_graph import Layout
+from penstock.engine.migration.increments import portion
+from penstock.engine.task.exchange import deal
+from penstock.engine.task.metrics import HOT_KEPT, Notes
 from penstock.model import Cluster, Grouping, InvalidValue, Kind, Measurements, Plan
 from penstock.pipeline import (
     Link,
@@ -30,15 +37,8 @@ from penstock.pipeline import (
     total,
     tumbling,
 )
-from penstock.engine.task.exchange import deal
-from penstock.engine.driver.driver import Driver
-from penstock.engine.errors import StepFailed
-from penstock.engine.job_graph import Layout
-from penstock.engine.local import LocalBackend, run_locally, run_to_end
-from penstock.engine.task.metrics import HOT_KEPT, Notes
-from penstock.engine.migration.increments import portion
-from penstock.state.home import Keeping
-from penstock.state.keyed import key_hashes
+from penstock.runtimes.local import LocalBackend, run_locally, run_to_end
+from penstock.state.store import Keeping
 from penstock.strategies import Request, strategies
 from penstock.strategies.route.heavy import heaviest
 from penstock.strategies.route.skew import routed

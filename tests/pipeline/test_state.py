@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.state import keyed as module
-from penstock.state.home import Home, Keeping, forget_all
-from penstock.state.keyed import KeyCollision, KeyedTable, changes, removal
-from penstock.state.runs import FAN, StateLost
+from penstock.state import table as module
+from penstock.state.store import Home, Keeping, forget_all
+from penstock.state.table import KeyCollision, KeyedTable, changes, removal
+from penstock.state.versions import FAN, StateLost
 
 rows = st.lists(st.tuples(st.integers(0, 30), st.integers(-9, 9)), max_size=12)
 

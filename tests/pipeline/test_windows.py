@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model import Cluster, InvalidValue, Plan
-from penstock.pipeline import Memory, Pipeline, Rows, count, last, mean, sliding, tumbling
+from penstock.engine.batch import Wave
 from penstock.engine.driver.driver import Driver
 from penstock.engine.job_graph import Layout
-from penstock.engine.local import LocalBackend, run_locally
+from penstock.model import Cluster, InvalidValue, Plan
+from penstock.pipeline import Memory, Pipeline, Rows, count, last, mean, sliding, tumbling
 from penstock.pipeline.keyed.reduce import Reduce
-from penstock.engine.batch import Wave
 from penstock.pipeline.keyed.windowed import START, Windowed, advanced_watermarks, routed_by
 from penstock.pipeline.keyed.windows import Window, event_times, microseconds
+from penstock.runtimes.local import LocalBackend, run_locally
 from penstock.strategies import Request, strategies
 
 #: The parts that are run by the engine, where it carries watermarks from batch to batch.

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.common.errors import PenstockError
 from penstock.model import Cluster, Plan
-from penstock.model.errors import PenstockError
 from penstock.report import render_report, summarise, write_report
 from penstock.report.series import MOST_POINTS, Strip, points_of, strips_of
 from penstock.report.svg import MOST_STRIPS, Frame, Line, Mark, heat_strip, line_chart

@@ -26,17 +26,17 @@ import pyarrow as pa
 from penstock import spark as engine
 from penstock.apps import apps
 from penstock.apps.commcount import CommCount
+from penstock.common.key_hashing import key_hashes
 from penstock.control import Settings
-from penstock.pipeline import Discard, Memory, Pipeline
-from penstock.engine.migration import precopy as copying
-from penstock.engine.migration import increments as dealing
 from penstock.engine.backend import NOBODY, Stage
-from penstock.runtimes.spark import calibrate
+from penstock.engine.migration import increments as dealing
+from penstock.engine.migration import precopy as copying
+from penstock.experiments.calibrate import measure as calibrate
+from penstock.pipeline import Discard, Memory, Pipeline
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.runtimes.spark.session import wait_for_executors
-from penstock.state.keyed import key_hashes
 from penstock.strategies import strategies
 from penstock.testing import RUNTIME_CHECKS, Driven
 

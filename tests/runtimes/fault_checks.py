@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from penstock import spark as engine
-from penstock.model import Cluster, Keep, Plan
+from penstock.experiments.chaos_trial import driver_killed, trial
 from penstock.faults.fault import Fault
-from penstock.runtimes.spark.trial import driver_killed, trial
+from penstock.model import Cluster, Keep, Plan
 from penstock.strategies import Request
 from penstock.strategies.even import Even
 from penstock.testing.chaos import Schedule, schedules

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.control.port import ActionFailed
+from penstock.control.runtime import ActionFailed
 from penstock.runtimes.spark.mailbox import Errands, Over, Stuck
 
 

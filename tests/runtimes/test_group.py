@@ -14,12 +14,12 @@ pytest.importorskip("pyspark")
 from tests.control.scene import WORDS, first_plan, small_nodes
 
 from penstock.control.events import Event
-from penstock.control.port import Applied, Runtime
+from penstock.control.runtime import Applied, Runtime
 from penstock.control.settings import Settings
 from penstock.model import Cluster, Plan, Topology
 from penstock.runtimes.spark import group as module
-from penstock.runtimes.spark.mailbox import Errands
 from penstock.runtimes.spark.group import Group
+from penstock.runtimes.spark.mailbox import Errands
 from penstock.runtimes.spark.query import Run
 from penstock.strategies import strategies
 from penstock.testing import FakeRuntime

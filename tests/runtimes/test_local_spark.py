@@ -19,10 +19,10 @@ pytest.importorskip("pyspark")
 from py4j.protocol import Py4JJavaError
 
 from penstock import spark as engine
-from penstock.model import InvalidValue, Plan
-from penstock.pipeline import Memory, Pipeline, Rows, count, total
 from penstock.engine.backend import Stage
 from penstock.engine.errors import StepFailed
+from penstock.model import InvalidValue, Plan
+from penstock.pipeline import Memory, Pipeline, Rows, count, total
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.store.records import Status

@@ -16,8 +16,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.pipeline import Memory, Pipeline, Rows, count, merging
 from penstock.engine.job_graph import Layout
+from penstock.pipeline import Memory, Pipeline, Rows, count, merging
 from penstock.runtimes.spark.serialize import packed
 
 MODULE = """

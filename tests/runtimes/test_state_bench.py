@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.experiments.state_bench.bench import StateBench, coding
 from penstock.model import Cluster
-from penstock.engine.local import LocalBackend
-from penstock.runtimes.state_bench import StateBench, coding
-from penstock.state.home import forget_all
+from penstock.runtimes.local import LocalBackend
+from penstock.state.store import forget_all
 
 
 @pytest.fixture

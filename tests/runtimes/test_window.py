@@ -11,8 +11,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from penstock.runtimes.spark.measurement_window import (
+    PARTS,
+    STRAGGLES,
+    Window,
+    slowness,
+    stragglers,
+)
 from penstock.runtimes.spark.monitor import Observed
-from penstock.runtimes.spark.measurement_window import PARTS, STRAGGLES, Window, slowness, stragglers
 from penstock.store.records import BatchRecord, InstanceRecord
 
 NODES = ("a", "b", "c")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model import InvalidValue
-from penstock.state.catalog import LOST, Block, Catalog, ChainBroken, chain, retained
+from penstock.state.backup.catalog import LOST, Block, Catalog, ChainBroken, chain, retained
 
 
 def block(

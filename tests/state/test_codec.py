@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model import InvalidValue, PenstockError
-from penstock.state import codec
-from penstock.state.codec import HEADER_BYTES, STRIPE_BYTES, Code, Header, TooFewFragments
+from penstock.state.backup import erasure_code as codec
+from penstock.state.backup.erasure_code import (
+    HEADER_BYTES,
+    STRIPE_BYTES,
+    Code,
+    Header,
+    TooFewFragments,
+)
 
 BLOB = bytes(range(256)) * 9
 

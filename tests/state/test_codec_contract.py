@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from penstock.state.codec import HEADER_BYTES, Code, Header, TooFewFragments
+from penstock.state.backup.erasure_code import HEADER_BYTES, Code, Header, TooFewFragments
 from penstock.testing import CODEC_CHECKS, ContractBroken, check_codec
 
 CODES = [(7, 3), (1, 0), (1, 1), (1, 3), (2, 1), (3, 0), (4, 2), (8, 8), (16, 3), (32, 2), (5, 32)]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.state.catalog import LOST, Block
-from penstock.state.codec import Code
-from penstock.state.recovery import Pull, Unrecoverable, plan_recovery
-from penstock.state.spread import spread
+from penstock.state.backup.catalog import LOST, Block
+from penstock.state.backup.erasure_code import Code
+from penstock.state.backup.placement import spread
+from penstock.state.backup.recovery import Pull, Unrecoverable, plan_recovery
 
 NODES = tuple(f"n{i}" for i in range(12))
 

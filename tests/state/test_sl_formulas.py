@@ -6,10 +6,10 @@ from itertools import combinations
 
 import pytest
 
-from penstock.state.catalog import Block, Catalog
-from penstock.state.codec import HEADER_BYTES, STRIPE_BYTES, Code, TooFewFragments
-from penstock.state.recovery import Unrecoverable, plan_recovery
-from penstock.state.spread import fitted, spread, tolerance
+from penstock.state.backup.catalog import Block, Catalog
+from penstock.state.backup.erasure_code import HEADER_BYTES, STRIPE_BYTES, Code, TooFewFragments
+from penstock.state.backup.placement import fitted, spread, tolerance
+from penstock.state.backup.recovery import Unrecoverable, plan_recovery
 
 #: The example of section 6.5: eight places, five raw and three check blocks (fig. 13).
 EXAMPLE = Code(5, 3)

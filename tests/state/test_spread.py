@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model import InvalidValue
-from penstock.state.codec import Code, TooFewFragments
-from penstock.state.spread import Spread, Tolerance, fitted, spread, tolerance, worst
+from penstock.state.backup.erasure_code import Code, TooFewFragments
+from penstock.state.backup.placement import Spread, Tolerance, fitted, spread, tolerance, worst
 
 BLOB = b"what was counted so far"
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.common.errors import PenstockError
 from penstock.model import InvalidValue
-from penstock.model.errors import PenstockError
 from penstock.store import (
     BatchRecord,
     EdgeRecord,

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import (
     Cluster,
     Edge,
@@ -29,7 +30,6 @@ from penstock.model import (
     expand,
     violations,
 )
-from penstock.model.arrays import FloatArray, IntArray
 from penstock.strategies import Request, strategies
 from penstock.strategies.partition.metis import Metis, call_metis
 from penstock.strategies.place.ant_colony import Colony

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.common.arrays import frozen_ints, group_sums
 from penstock.model import (
     Cluster,
     Edge,
@@ -25,7 +26,6 @@ from penstock.model import (
     Utilisation,
     expand,
 )
-from penstock.model.arrays import frozen_ints, group_sums
 from penstock.model.cost import lin, lit
 from penstock.model.sizing import sized_for
 from penstock.strategies import Request, make_plan, strategies

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import (
     Cluster,
     Edge,
@@ -24,7 +25,6 @@ from penstock.model import (
     Topology,
     expand,
 )
-from penstock.model.arrays import FloatArray, IntArray
 from penstock.model.sizing import sized_for
 from penstock.strategies import Request, strategies
 from penstock.strategies.loads import capacity_shares, dominant

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.common.key_hashing import BLOCK
 from penstock.model import InvalidValue, RoutingTable
 from penstock.model.cost import lit
 from penstock.strategies.route import Destination, Router, combine, hash_keys, routers
 from penstock.strategies.route.fill import dealt_level
 from penstock.strategies.route.hash import Hash
 from penstock.strategies.route.hot_key import HotKey
-from penstock.strategies.route.keys import BLOCK
 from penstock.strategies.route.partial_key import PartialKey, two_choices
 from penstock.strategies.route.sketch import Sketch
 from penstock.strategies.route.two_tier import TwoTier, rebalance, resize

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.common.arrays import FloatArray
 from penstock.model import (
     Cluster,
     Edge,
@@ -24,7 +25,6 @@ from penstock.model import (
     Topology,
     expand,
 )
-from penstock.model.arrays import FloatArray
 from penstock.strategies import Request, make_plan
 from penstock.strategies.loads import exact_limit, max_load
 from penstock.strategies.partition.quantum_swarm import (

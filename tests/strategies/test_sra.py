@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.common.arrays import IntArray
 from penstock.model import (
     Cluster,
     Edge,
@@ -25,7 +26,6 @@ from penstock.model import (
     Topology,
     expand,
 )
-from penstock.model.arrays import IntArray
 from penstock.strategies import Request, make_plan
 from penstock.strategies.loads import exact_limit
 from penstock.strategies.merge import with_merge

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from penstock.common.arrays import FloatArray
 from penstock.model import (
     Cluster,
     Edge,
@@ -24,7 +25,6 @@ from penstock.model import (
     Utilisation,
     expand,
 )
-from penstock.model.arrays import FloatArray
 from penstock.strategies import Request, make_plan
 from penstock.strategies.loads import exact_limit, max_load
 from penstock.strategies.partition import spectral

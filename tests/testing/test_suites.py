@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import Phase, settings
 
+from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import Cluster, InstanceGraph, Keep, Plan, Reason, Refused
-from penstock.model.arrays import FloatArray, IntArray
 from penstock.strategies import Request, make_plan, strategies
 from penstock.strategies.place import Placed
 from penstock.testing import (

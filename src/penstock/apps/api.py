@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.parameters import Checked
+from penstock.common.registry import registry
 from penstock.model import InvalidValue
 from penstock.pipeline.builder import Pipeline
+from penstock.pipeline.sinks import Memory
+from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Content, Generator
 from penstock.pipeline.sources.rates import Profile
-from penstock.pipeline.sources.files import Replay
-from penstock.pipeline.sinks import Memory
 from penstock.pipeline.steps import Sink
-from penstock.strategies.parameters import Checked
-from penstock.strategies.registry import registry
 
 #: Applications by name. A new one is a class with the decorator `register`.
 apps, register = registry("application", "penstock.apps", "penstock.apps")
@@ -34,7 +34,7 @@ class App(Checked, ABC):
     Examples
     --------
     >>> from penstock.pipeline import Lines
-    >>> from penstock.engine.local import run_locally
+    >>> from penstock.runtimes.local import run_locally
     >>> app = apps.make("wordcount")
     >>> words = app.pipeline(Lines(["to be or", "not to be"]))
     >>> _ = run_locally(words, cuts=[1])

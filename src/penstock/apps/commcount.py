@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.taobao import READER, Behavior
+from penstock.common.parameters import param
 from penstock.model import InvalidValue
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.sources.generator import Content
-from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.keyed.reduce import count
 from penstock.pipeline.sources.files import Replay
+from penstock.pipeline.sources.generator import Content
+from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.steps import Sink
-from penstock.strategies.parameters import param
 
 #: Behaviour that is counted.
 VIEW = "pv"

@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.backblaze import REQUIRED, SCHEMA, SMART, Drives
+from penstock.common.parameters import param
 from penstock.model import Grouping
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.sources.generator import Content
-from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.keyed.reduce import count, largest, smallest, total
 from penstock.pipeline.sources.files import Replay, reader_for
+from penstock.pipeline.sources.generator import Content
+from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.steps import Link, Sink
-from penstock.strategies.parameters import param
 
 #: Events of a reading, and the columns that show them. A drive is hot from `HOT_C` on.
 EVENTS = ("failed", "reallocated", "reported", "timeouts", "hot", "pending", "uncorrectable")

@@ -14,16 +14,16 @@ from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.searches import SCHEMA, Searches
 from penstock.apps.wordcount import words_in
 from penstock.apps.words import words_of
+from penstock.common.arrays import IntArray
+from penstock.common.key_hashing import hash_keys, mix
+from penstock.common.parameters import param
 from penstock.model import Grouping
-from penstock.model.arrays import IntArray
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.sources.draws import stream
+from penstock.pipeline.sources.files import Replay, reader_for
 from penstock.pipeline.sources.generator import Content
 from penstock.pipeline.sources.rates import Profile
-from penstock.pipeline.sources.files import Replay, reader_for
 from penstock.pipeline.steps import Link, Sink
-from penstock.strategies.parameters import param
-from penstock.strategies.route.keys import hash_keys, mix
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,16 @@ import pyarrow as pa
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.ranking import STATE, Ranking, top
 from penstock.apps.wordcount import WordCount, counted, counting, word_list
+from penstock.common.key_hashing import hash_keys
+from penstock.common.parameters import param
 from penstock.model import Grouping
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.sources.generator import Content
-from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.keyed.reduce import count
 from penstock.pipeline.sources.files import Replay, TextLines
-from penstock.pipeline.steps import Sink
+from penstock.pipeline.sources.generator import Content
+from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sources.text import Text
-from penstock.strategies.parameters import param
-from penstock.strategies.route.keys import hash_keys
+from penstock.pipeline.steps import Sink
 
 #: Groups of the intermediate rankings: more than instances, so that they can be dealt anew.
 GROUPS = 64

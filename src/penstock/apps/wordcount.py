@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.words import words_of
+from penstock.common.parameters import param
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.sources.generator import Content
-from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.keyed.reduce import count
 from penstock.pipeline.sources.files import Replay, TextLines
-from penstock.pipeline.steps import Sink
+from penstock.pipeline.sources.generator import Content
+from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sources.text import Text
-from penstock.strategies.parameters import param
+from penstock.pipeline.steps import Sink
 
 #: Rows sent for each word of a line: equal ones of a batch are added up first.
 SENT_PER_WORD = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from penstock.model.arrays import IntArray
+from penstock.common.arrays import IntArray
 
 
 def _letters() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

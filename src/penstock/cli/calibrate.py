@@ -57,7 +57,7 @@ def calibrate(
         chosen = apps.make(app)
         require_java()
         with pyspark_needed():
-            from penstock.runtimes.spark import calibrate as measure
+            from penstock.experiments.calibrate import measure as measure
             from penstock.runtimes.spark.session import cluster, embedded
 
         count = 1 + len(measure.PLACEMENTS) * (1 + (rate is not None))

@@ -13,11 +13,11 @@ from penstock.apps import apps
 from penstock.cli.exits import clean_exit, say
 from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import EmbeddedNodes, JsonAtEnd
-from penstock.model import InvalidValue
 from penstock.faults.schedules import Schedule, matrix, schedules
+from penstock.model import InvalidValue
 
 if TYPE_CHECKING:
-    from penstock.runtimes.spark.trial import Outcome
+    from penstock.experiments.chaos_trial import Outcome
 
 #: Memory of an executor, in MB.
 MEMORY_MB = 900
@@ -99,7 +99,7 @@ def chaos(
 def _outcomes(chosen: list[Schedule], drivers: list[str], nodes: int) -> Iterator[Outcome]:
     with pyspark_needed():
         from penstock import spark as engine
-        from penstock.runtimes.spark.trial import driver_killed, trial
+        from penstock.experiments.chaos_trial import driver_killed, trial
     with engine.cluster(engine.embedded(nodes, 1, MEMORY_MB)) as spark:
         for schedule in chosen:
             yield trial(spark, schedule)

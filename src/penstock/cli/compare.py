@@ -15,11 +15,11 @@ from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import App, InputSeed, JsonEach, Rate, Seconds, Zipf
 from penstock.cli.progress import Progress
 from penstock.cli.show import show_entries
+from penstock.experiments.compare.scenario import Engine, Scenario, compare
 from penstock.model import InvalidValue
 from penstock.planning import chosen
 from penstock.report.comparison import Entry
 from penstock.report.comparison_page import write_comparison
-from penstock.runtimes.compare import Engine, Scenario, compare
 
 HELP = """Run the same input under several strategies, and compare what came of it.
 
@@ -103,12 +103,12 @@ def compare_command(
 def engine_of(name: str) -> Engine:
     """Return what runs a scenario, and check that it can."""
     if name == "sim":
-        from penstock.runtimes.sim.compare import simulated
+        from penstock.experiments.compare.in_simulation import simulated
 
         return simulated
     if name != "spark":
         raise InvalidValue("engine", "a comparison", "spark or sim", name)
     require_java()
     with pyspark_needed():
-        from penstock.runtimes.spark.compare import on_spark
+        from penstock.experiments.compare.on_spark import on_spark
     return on_spark

@@ -42,13 +42,13 @@ def reproduce(
         if paper not in (*PAPERS, "all"):
             allowed = f"one of {', '.join(PAPERS)}, all"
             raise InvalidValue("paper", "a reproduction", allowed, paper)
-        from penstock.runtimes.sim.experiments.page import write
+        from penstock.experiments.papers.page import write
 
         names = PAPERS if paper == "all" else (paper,)
         with Progress(len(names), doing="reproducing") as progress:
             for name in names:
                 progress.now(name)
-                module = importlib.import_module(f"penstock.runtimes.sim.experiments.{name}")
+                module = importlib.import_module(f"penstock.experiments.papers.{name}")
                 found = module.experiments(
                     lambda text, name=name: progress.detail(f"{name}: {text}")
                 )

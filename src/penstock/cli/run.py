@@ -25,14 +25,14 @@ from penstock.cli.options import (
     Zipf,
 )
 from penstock.control.settings import Settings
-from penstock.model import InvalidValue
 from penstock.faults.fault import KINDS, Fault
-from penstock.pipeline.sources.rates import Profile
+from penstock.model import InvalidValue
 from penstock.pipeline.sinks import Discard
+from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.steps import Sink
 from penstock.report.page import write_report
 from penstock.report.summary import summarise
-from penstock.state.home import Keeping
+from penstock.state.store import Keeping
 from penstock.strategies import strategies
 
 HELP = f"""Run an application on Spark under a strategy, and report what was measured.

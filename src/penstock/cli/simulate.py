@@ -16,14 +16,14 @@ from penstock.apps import apps
 from penstock.cli.exits import BAD_INPUT, clean_exit, say
 from penstock.cli.options import DEFAULT_NODES, ClusterFile, JsonEach, Rate, Strategies, Zipf
 from penstock.cli.progress import Progress
+from penstock.engine.job_graph import Layout
 from penstock.files import load_cluster, load_topology
 from penstock.model import Cluster, InvalidValue, Measurements, Topology, expand
 from penstock.model.sizing import sized_for
-from penstock.engine.job_graph import Layout
 from penstock.pipeline.sources.rates import Profile
 from penstock.planning import chosen
 from penstock.runtimes.sim import CostProfile, KeySpace, Workload, load_costs, parse_fault, simulate
-from penstock.runtimes.sim.page import rows, write
+from penstock.runtimes.sim.report import rows, write
 from penstock.runtimes.sim.workload import scaled
 from penstock.strategies import strategies
 

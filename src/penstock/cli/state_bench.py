@@ -93,8 +93,8 @@ def state_bench(
         require_java()
         with pyspark_needed():
             from penstock import spark as engine
+            from penstock.experiments.state_bench.on_spark import Asked, measure
             from penstock.runtimes.spark.session import wait_for_executors
-            from penstock.runtimes.spark.state_bench import Asked, measure
         asked = Asked(
             wanted,
             _numbers("sizes", sizes),

@@ -2,11 +2,11 @@
 
 from penstock.control.events import Event
 from penstock.control.explain import explain
+from penstock.control.joint.runtime import Together
 from penstock.control.loop import Loop
-from penstock.control.port import SPARE, ActionFailed, Applied, Observation, Runtime
-from penstock.control.record import Recorder
+from penstock.control.recorder import Recorder
+from penstock.control.runtime import SPARE, ActionFailed, Applied, Observation, Runtime
 from penstock.control.settings import Settings
-from penstock.control.together import Together
 
 __all__ = [
     "SPARE",

@@ -8,10 +8,10 @@ from enum import Enum
 
 from penstock.control.decision import Decision
 from penstock.control.events import Event, Status, StepTaken
-from penstock.control.machine import Machine, State
 from penstock.control.offer import renamed
-from penstock.control.port import ActionFailed, Observation, Runtime
-from penstock.control.stages import Stage
+from penstock.control.rollout import Stage
+from penstock.control.runtime import ActionFailed, Observation, Runtime
+from penstock.control.states import Machine, State
 from penstock.model import Plan
 
 #: Batches that state may take to be copied ahead of a step; then the step is made as it is.

@@ -18,8 +18,8 @@ from penstock.control.offer import (
     spares_of,
     without_unused_spares,
 )
+from penstock.control.rollout import Stage, limited, plan_after, priced, stages_of
 from penstock.control.settings import Settings
-from penstock.control.stages import Stage, limited, plan_after, priced, stages_of
 from penstock.model import (
     Cluster,
     Cost,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.control.gain import Expectation
-from penstock.control.stages import Stage
+from penstock.control.rollout import Stage
 from penstock.model import Cost, Diff, Plan, Reason
 
 #: Keys of decisions that are not about a plan.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.control.port import Observation
+from penstock.common.arrays import group_sums
+from penstock.control.runtime import Observation
 from penstock.model import Cluster, Cost, Kind, Measurements, Plan, Topology, expand
-from penstock.model.arrays import group_sums
 from penstock.model.cost import evaluate as cost_of
 from penstock.model.cost import lit
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.common.arrays import group_sums
 from penstock.control.evaluate import Assessment
 from penstock.model import Cost, Diff, Measurements, Plan, RoutingTable
-from penstock.model.arrays import group_sums
 from penstock.model.cost import lit
 from penstock.strategies.route.skew import loads_of
 

@@ -14,9 +14,9 @@ from penstock.control.evaluate import Assessment, evaluate
 from penstock.control.events import Event, Status, event_of
 from penstock.control.gain import judge
 from penstock.control.guards import Guards
-from penstock.control.machine import State
-from penstock.control.port import Observation, Runtime
+from penstock.control.runtime import Observation, Runtime
 from penstock.control.settings import Settings
+from penstock.control.states import State
 from penstock.model import Measurements
 from penstock.strategies import Strategy
 

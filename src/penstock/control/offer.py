@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.control.evaluate import Assessment
-from penstock.control.port import SPARE
+from penstock.control.runtime import SPARE
 from penstock.model import Cluster, Cost, Node, Plan
 
 #: Load that the other nodes may reach for a slow one to be left out.

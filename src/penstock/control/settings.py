@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from penstock.common.parameters import Checked, param
 from penstock.model import InvalidValue
-from penstock.strategies.parameters import Checked, param
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Settings(Checked):
     >>> Settings(every=0)
     Traceback (most recent call last):
     ...
-    penstock.model.errors.InvalidValue: parameter every of Settings must be \
+    penstock.common.errors.InvalidValue: parameter every of Settings must be \
 a whole number from 1 to 10000, got 0
 
     Parameters

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.model import RoutingTable
 from penstock.engine.repartition import Party
-from penstock.state.home import Keeping
-from penstock.state.runs import Copied, Span
-from penstock.state.spread import Spread
+from penstock.model import RoutingTable
+from penstock.state.backup.placement import Spread
+from penstock.state.store import Keeping
+from penstock.state.versions import Copied, Span
 
 #: What happens to rows that a function fails on: the run stops, or they are left out and counted.
 ON_ERROR = ("stop", "skip")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from penstock.engine.fuse import fused
 from penstock.model import Edge, Grouping, InvalidValue, Kind, Operator, Topology
 from penstock.pipeline.builder import Pipeline
-from penstock.engine.fuse import fused
 from penstock.pipeline.steps import Link, Source, Step
 
 #: What a task costs whatever it does, in percent of a core: about 100 ms in each of two batches a

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.arrays import BoolArray, IntArray
+from penstock.common.key_hashing import key_hashes
 from penstock.model import RoutingTable
-from penstock.model.arrays import BoolArray, IntArray
-from penstock.state.keyed import KeyedTable, key_hashes, removal
+from penstock.state.table import KeyedTable, removal
 from penstock.strategies.route import modulo
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.engine.batch import Wave
 from penstock.engine.errors import StepFailed
 from penstock.engine.messages import ERROR, Frame, decode_json
-from penstock.engine.batch import Wave
-from penstock.state.runs import StateLost
+from penstock.state.versions import StateLost
 
 Ranges = Mapping[str, tuple[tuple[int, int], ...]]
 

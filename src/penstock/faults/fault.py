@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.model import InvalidValue
 from penstock.faults.grammar import Grammar, whole
+from penstock.model import InvalidValue
 
 _PIECE = {"index": "0"}
 

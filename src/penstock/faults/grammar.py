@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.files.document import near_miss
+from penstock.common.near_miss import near_miss
 from penstock.model import InvalidValue
 
 
@@ -31,7 +31,7 @@ class Grammar:
     >>> grammar.read("scale@batch=5:too=7")
     Traceback (most recent call last):
     ...
-    penstock.model.errors.InvalidValue: parameter setting of fault scale must be one of to; did \
+    penstock.common.errors.InvalidValue: parameter setting of fault scale must be one of to; did \
 you mean 'to'?, got 'too'
 
     Parameters

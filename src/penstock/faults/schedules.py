@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.model import InvalidValue
 from penstock.faults.fault import Fault
-from penstock.state.home import Keeping
+from penstock.model import InvalidValue
+from penstock.state.store import Keeping
 
 #: Batches of a run, and those before which nothing happens: first there must be state.
 BATCHES, QUIET = 10, 2

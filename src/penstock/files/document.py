@@ -6,7 +6,6 @@ YAML is read by the rules of version 1.2 for plain scalars: ``no`` and ``2024-05
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 
 import yaml
 
+from penstock.common.near_miss import near_miss
 from penstock.files.errors import FileError, shown
 
 #: Suffixes that are read, in the order in which they are offered.
@@ -62,20 +62,6 @@ def read_document(path: FilePath) -> Any:
         raise FileError(name, f"is not valid YAML: {_yaml_problem(error)}") from None
     except (ValueError, OverflowError) as error:
         raise FileError(name, f"holds a value that cannot be read: {error}") from None
-
-
-def near_miss(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the known word that is nearest to a mistyped one, or nothing.
-
-    Examples
-    --------
-    >>> near_miss("paralelism", ["name", "parallelism"])
-    "; did you mean 'parallelism'?"
-    >>> near_miss("colour", ["name", "parallelism"])
-    ''
-    """
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _read_text(file: Path, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from typing import Any
 
-from penstock.model.errors import PenstockError
+from penstock.common.errors import PenstockError
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from penstock.files.document import near_miss
+from penstock.common.near_miss import near_miss
 from penstock.files.errors import FileError, shown
 
 #: No rate, size or capacity in any unit used here is larger; keeps products finite.

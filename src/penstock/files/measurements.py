@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from penstock.files.document import FilePath, near_miss, read_document
+from penstock.common.arrays import FloatArray, frozen_floats
+from penstock.common.near_miss import near_miss
+from penstock.files.document import FilePath, read_document
 from penstock.files.fields import Fields, number
 from penstock.model import Kind, Measurements, Sample, Topology, Utilisation
-from penstock.model.arrays import FloatArray, frozen_floats
 
 REDUCED_FIELDS = (
     "source_rates",

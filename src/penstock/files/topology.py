@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.files.document import FilePath, near_miss, read_document
+from penstock.common.near_miss import near_miss
+from penstock.files.document import FilePath, read_document
 from penstock.files.errors import FileError
 from penstock.files.fields import Fields, number
 from penstock.model import Edge, Grouping, InvalidValue, Kind, Operator, Topology

@@ -3,6 +3,7 @@
 Everything here is frozen and pure: no clock, no randomness, no input or output.
 """
 
+from penstock.common.errors import InvalidValue, PenstockError, Refused
 from penstock.model.cluster import Cluster, Node
 from penstock.model.cost import (
     Cost,
@@ -13,7 +14,6 @@ from penstock.model.cost import (
     evaluate,
     violations,
 )
-from penstock.model.errors import InvalidValue, PenstockError, Refused
 from penstock.model.instances import Flow, InstanceGraph, expand
 from penstock.model.measurements import Measurements, Sample, Utilisation, trimmed_mean
 from penstock.model.migration import Diff, Move, PartitionMove, Step, diff, schedule

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from penstock.model.arrays import FloatArray, IntArray, frozen_floats, frozen_ints
-from penstock.model.errors import InvalidValue
+from penstock.common.arrays import FloatArray, IntArray, frozen_floats, frozen_ints
+from penstock.common.errors import InvalidValue
 
 
 @dataclass(frozen=True)

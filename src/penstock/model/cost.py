@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.model.arrays import FloatArray, IntArray, group_counts, group_sums
+from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sums
+from penstock.common.errors import InvalidValue
 from penstock.model.cluster import Cluster
-from penstock.model.errors import InvalidValue
 from penstock.model.instances import InstanceGraph
 
 #: Capacity comparisons forgive this much rounding, relative to the capacity.

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from penstock.model.arrays import FloatArray, IntArray, frozen_floats, frozen_ints, group_sums
+from penstock.common.arrays import FloatArray, IntArray, frozen_floats, frozen_ints, group_sums
 from penstock.model.measurements import Measurements
 from penstock.model.topology import Edge, Grouping, Operator, Topology
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.model.arrays import FloatArray, IntArray, frozen_floats, group_sums
-from penstock.model.errors import InvalidValue
+from penstock.common.arrays import FloatArray, IntArray, frozen_floats, group_sums
+from penstock.common.errors import InvalidValue
 
 EdgeKey = tuple[str, str]
 

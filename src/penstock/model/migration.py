@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.model.errors import InvalidValue
+from penstock.common.errors import InvalidValue
 from penstock.model.plan import Plan, Spot
 from penstock.model.topology import Topology
 

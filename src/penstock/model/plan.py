@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.model.arrays import IntArray, frozen_ints
+from penstock.common.arrays import IntArray, frozen_ints
+from penstock.common.errors import InvalidValue
 from penstock.model.cluster import Cluster
 from penstock.model.cost import Cost, Violation
-from penstock.model.errors import InvalidValue
 
 FORMAT = 1
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from penstock.model.arrays import FloatArray
+from penstock.common.arrays import FloatArray
+from penstock.common.errors import InvalidValue
 from penstock.model.cluster import Cluster
-from penstock.model.errors import InvalidValue
 from penstock.model.instances import InstanceGraph
 
 #: Part of a node's capacity that is in use when the demand is spread evenly.

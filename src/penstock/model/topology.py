@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
-from penstock.model.errors import InvalidValue
+from penstock.common.errors import InvalidValue
 
 
 class Kind(str, Enum):

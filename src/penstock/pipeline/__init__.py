@@ -2,8 +2,6 @@
 
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.keyed.custom import merging
-from penstock.pipeline.sources.generator import Generator, Keys
-from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.keyed.reduce import (
     Aggregate,
     count,
@@ -15,12 +13,14 @@ from penstock.pipeline.keyed.reduce import (
     top,
     total,
 )
-from penstock.pipeline.sources.files import Csv, Parquet, Replay, TextLines
-from penstock.pipeline.sinks import Call, Console, Discard, Files, Memory, json_lines, parquet
-from penstock.pipeline.sources.memory import Lines, Rows
-from penstock.pipeline.steps import Hints, Keyed, Link, Sink, Source
-from penstock.pipeline.sources.text import Text
 from penstock.pipeline.keyed.windows import Window, sliding, tumbling
+from penstock.pipeline.sinks import Call, Console, Discard, Files, Memory, json_lines, parquet
+from penstock.pipeline.sources.files import Csv, Parquet, Replay, TextLines
+from penstock.pipeline.sources.generator import Generator, Keys
+from penstock.pipeline.sources.memory import Lines, Rows
+from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.text import Text
+from penstock.pipeline.steps import Hints, Keyed, Link, Sink, Source
 
 __all__ = [
     "Aggregate",

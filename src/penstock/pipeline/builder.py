@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.model import Grouping, InvalidValue
-from penstock.pipeline.keyed.custom import Merging
 from penstock.pipeline.expressions import Columns, Filter, Select
-from penstock.pipeline.keyed.step import Keying
+from penstock.pipeline.keyed.custom import Merging
 from penstock.pipeline.keyed.reduce import Aggregate
-from penstock.pipeline.steps import ChooseFunction, Hints, Link, MapFunction, Sink, Step
+from penstock.pipeline.keyed.step import Keying
 from penstock.pipeline.keyed.windows import Window
+from penstock.pipeline.steps import ChooseFunction, Hints, Link, MapFunction, Sink, Step
 
 Upstream = str | Link | Sequence["str | Link"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.model.errors import PenstockError
+from penstock.common.errors import PenstockError
 from penstock.report.comparison import FIGURES, Entry, Instant
 from penstock.report.page import POLICY
 from penstock.report.style import STYLE

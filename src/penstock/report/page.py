@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
+from penstock.common.errors import PenstockError
 from penstock.model import Plan
-from penstock.model.errors import PenstockError
 from penstock.report.series import Point, points_of, strips_of
 from penstock.report.style import STYLE
 from penstock.report.summary import Latency, Summary, latency_of, summarise

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from penstock.model.errors import PenstockError
+from penstock.common.errors import PenstockError
 from penstock.store.records import BatchRecord, json_text
 
 if TYPE_CHECKING:

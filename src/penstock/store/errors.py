@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.model.errors import PenstockError
+from penstock.common.errors import PenstockError
 
 
 class StoreError(PenstockError):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.model.arrays import FloatArray, IntArray, frozen_floats, frozen_ints
-from penstock.model.errors import InvalidValue
+from penstock.common.arrays import FloatArray, IntArray, frozen_floats, frozen_ints
+from penstock.common.errors import InvalidValue
 
 #: Values up to the first share one bucket, and so do values above the second.
 LOWEST_MS = 0.1

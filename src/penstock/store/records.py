@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.common.arrays import FloatArray, IntArray, frozen_floats, frozen_ints
+from penstock.common.errors import InvalidValue
 from penstock.model import Plan
-from penstock.model.arrays import FloatArray, IntArray, frozen_floats, frozen_ints
 from penstock.model.cost import lin, lit
-from penstock.model.errors import InvalidValue
 from penstock.store.histogram import EMPTY, Histogram
 
 #: Largest whole number that both databases hold.

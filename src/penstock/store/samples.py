@@ -7,8 +7,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TypeVar
 
+from penstock.common.arrays import FloatArray, frozen_floats
 from penstock.model import Sample, Utilisation
-from penstock.model.arrays import FloatArray, frozen_floats
 from penstock.store.records import (
     BatchRecord,
     EdgeRecord,

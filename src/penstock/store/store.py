@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from penstock.common.errors import InvalidValue
 from penstock.model import Sample
-from penstock.model.errors import InvalidValue
 from penstock.store.dialect import Connection, Cursor, Database, database_of, first_line
 from penstock.store.errors import StoreError
 from penstock.store.records import (

@@ -9,8 +9,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
+from penstock.common.arrays import frozen_ints
 from penstock.model import Plan
-from penstock.model.arrays import frozen_ints
 from penstock.store.histogram import Histogram
 from penstock.store.records import (
     BatchRecord,

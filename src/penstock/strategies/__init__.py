@@ -3,8 +3,8 @@
 Nothing here reads a clock, makes an id, writes a log or draws unseeded random numbers.
 """
 
+from penstock.common.parameters import Checked, describe, param
 from penstock.strategies.api import Request, Strategy, make_plan, register, strategies
-from penstock.strategies.parameters import Checked, describe, param
 
 __all__ = [
     "Checked",

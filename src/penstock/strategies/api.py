@@ -9,6 +9,8 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
+from penstock.common.registry import registry
 from penstock.model import (
     Cluster,
     Cost,
@@ -23,8 +25,6 @@ from penstock.model import (
     expand,
     violations,
 )
-from penstock.model.arrays import IntArray
-from penstock.strategies.registry import registry
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.parameters import Checked
 from penstock.model import Keep, Plan, Reason
 from penstock.strategies.api import Request, register
-from penstock.strategies.parameters import Checked
 from penstock.strategies.place import Placed
 from penstock.strategies.replan import finish
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import Cluster, InstanceGraph, NodeUse
-from penstock.model.arrays import FloatArray, IntArray
 from penstock.strategies.api import Request
 
 #: Largest number of instance pairs for which METIS is run only to learn its balance.

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.parameters import Checked, param
 from penstock.model import Keep, Plan, Reason
 from penstock.strategies.api import Request, register
 from penstock.strategies.loads import capacity_shares, dominant
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition.metis import Metis
 from penstock.strategies.place import Placed
 from penstock.strategies.place.processes import gather_pairs

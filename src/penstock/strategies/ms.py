@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_counts
+from penstock.common.parameters import Checked, param
 from penstock.model import Grouping, Keep, NodeUse, Plan, Reason, RoutingTable
-from penstock.model.arrays import FloatArray, IntArray, group_counts
 from penstock.model.cost import lin
 from penstock.strategies.api import Request, register
 from penstock.strategies.loads import capacity_shares, dominant
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition.graph_network import GraphNetwork, import_torch
 from penstock.strategies.place import Placed
 from penstock.strategies.place.groups import group_capacity

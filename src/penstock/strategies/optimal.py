@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
+from penstock.common.parameters import Checked, param
 from penstock.model import InstanceGraph, Keep, Plan, Reason, Refused
-from penstock.model.arrays import IntArray
 from penstock.strategies.api import Request, register
 from penstock.strategies.loads import exact_limit
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.place import Placed
 from penstock.strategies.place.assignment_problem import Problem
 from penstock.strategies.place.branch_and_bound import Found, search

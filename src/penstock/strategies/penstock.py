@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
+from penstock.common.parameters import Checked, param
 from penstock.model import Keep, Plan, Reason, RoutingTable
-from penstock.model.arrays import IntArray
 from penstock.model.cost import ROUNDING
 from penstock.strategies.api import Request, register
 from penstock.strategies.loads import exact_limit, max_load
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition.portfolio import best_placement
 from penstock.strategies.partition.refine import refine
 from penstock.strategies.place import Placed

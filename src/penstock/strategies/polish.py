@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
 from penstock.model import Cluster, InstanceGraph, Reason
-from penstock.model.arrays import IntArray
 from penstock.model.cost import ROUNDING
 from penstock.strategies.api import Request
 from penstock.strategies.loads import exact_limit

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
+from penstock.common.parameters import Checked, param
 from penstock.model import Keep, Plan, Reason
-from penstock.model.arrays import IntArray
 from penstock.strategies.api import Request, register
 from penstock.strategies.loads import capacity_shares, dominant, exact_limit, max_load
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition.annealing import Annealing
 from penstock.strategies.partition.refine import refine, repair
 from penstock.strategies.place import Placed

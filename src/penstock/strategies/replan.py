@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.model import (
     Cluster,
     InstanceGraph,
@@ -17,7 +18,6 @@ from penstock.model import (
     TierCosts,
     violations,
 )
-from penstock.model.arrays import FloatArray, IntArray, group_sums
 from penstock.model.cost import ROUNDING
 from penstock.strategies.api import Request, make_plan
 from penstock.strategies.place import Placed

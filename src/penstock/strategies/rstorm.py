@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_sums
+from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, Keep, Plan, Reason
-from penstock.model.arrays import FloatArray, IntArray, group_sums
 from penstock.model.cost import ROUNDING
 from penstock.strategies.api import Request, register
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.place import Placed
 from penstock.strategies.place.breadth_first import task_order
 from penstock.strategies.place.processes import fill_in_order

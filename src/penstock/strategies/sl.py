@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
+from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, Keep, Plan
-from penstock.model.arrays import IntArray
 from penstock.strategies.api import Request, register
 from penstock.strategies.loads import capacity_shares, max_load
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition.quantum_swarm import QuantumSwarm
 from penstock.strategies.place import Placed
 from penstock.strategies.place.groups import group_capacity, group_demand

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from penstock.common.parameters import Checked, param
 from penstock.model import Keep, Plan, Reason
 from penstock.strategies.api import Request, register
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.place import Placed
 from penstock.strategies.place.ant_colony import Colony
 from penstock.strategies.place.breadth_first import task_order

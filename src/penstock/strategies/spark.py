@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
+from penstock.common.parameters import Checked
 from penstock.model import Cluster, Keep, Plan, Reason
-from penstock.model.arrays import IntArray
 from penstock.strategies.api import Request, register
-from penstock.strategies.parameters import Checked
 from penstock.strategies.place import Placed
 from penstock.strategies.place.spread import use_all
 from penstock.strategies.replan import finish

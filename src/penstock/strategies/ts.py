@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, Keep, Plan, Reason
 from penstock.strategies.api import Request, register
 from penstock.strategies.loads import capacity_shares, dominant, max_load
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition.spectral import Spectral
 from penstock.strategies.place import Placed
 from penstock.strategies.place.fewest_nodes import FewestNodes

@@ -7,7 +7,7 @@ from itertools import combinations
 from math import comb
 from random import Random
 
-from penstock.state.codec import STRIPE_BYTES, Codec, TooFewFragments
+from penstock.state.backup.erasure_code import STRIPE_BYTES, Codec, TooFewFragments
 from penstock.testing.broken import ContractBroken, require
 
 Check = Callable[[Codec], None]

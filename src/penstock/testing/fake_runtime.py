@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.control.port import ActionFailed, Applied, Observation
+from penstock.common.arrays import FloatArray, group_sums
+from penstock.control.runtime import ActionFailed, Applied, Observation
 from penstock.model import (
     Cluster,
     Grouping,
@@ -22,7 +23,6 @@ from penstock.model import (
     diff,
     expand,
 )
-from penstock.model.arrays import FloatArray, group_sums
 
 #: Samples that a measurement needs, and batches over which the arriving rate is taken.
 LEAST, LATELY = 3, 5

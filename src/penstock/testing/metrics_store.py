@@ -20,8 +20,8 @@ from typing import Protocol
 
 import numpy as np
 
+from penstock.common.errors import InvalidValue, PenstockError
 from penstock.model import Cluster, Measurements
-from penstock.model.errors import InvalidValue, PenstockError
 from penstock.store import (
     DECISION,
     BatchRecord,

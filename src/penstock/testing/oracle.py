@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from penstock.common.arrays import IntArray
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.arrays import IntArray
 
 #: Rounding that a comparison with a capacity forgives.
 SLACK = 1e-6

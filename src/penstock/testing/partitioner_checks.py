@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, frozen_floats
 from penstock.model import Edge, InstanceGraph, Kind, Operator, Topology, expand
-from penstock.model.arrays import FloatArray, IntArray, frozen_floats
 from penstock.strategies.partition import Partitioner
 from penstock.testing.broken import require, require_described
 from penstock.testing.scenarios import every_grouping, wordcount

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from penstock.common.arrays import frozen_ints
 from penstock.model import Cluster, InstanceGraph, Node, Plan, expand
-from penstock.model.arrays import frozen_ints
 from penstock.strategies import Request, strategies
 from penstock.strategies.place import Placed, Placer
 from penstock.testing.broken import require, require_described

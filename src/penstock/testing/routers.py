@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
 from penstock.model import InvalidValue
-from penstock.model.arrays import IntArray
 from penstock.strategies.route import Destination, Router, hash_keys
 from penstock.testing.broken import ContractBroken, require, require_described
 

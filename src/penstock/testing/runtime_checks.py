@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.control.port import SPARE, ActionFailed, Applied, Runtime
+from penstock.control.runtime import SPARE, ActionFailed, Applied, Runtime
 from penstock.model import Plan, diff
 from penstock.testing.broken import require
 

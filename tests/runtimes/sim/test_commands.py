@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.runtimes.sim.experiments import ra, sl, ts
-from penstock.runtimes.sim.experiments.draw import bars
-from penstock.runtimes.sim.experiments.figure import Figure
-from penstock.runtimes.sim.experiments.page import Paper, markdown, write
-from penstock.runtimes.sim.experiments.trial import System, bottleneck, steady
+from penstock.experiments.papers import ra, sl, ts
+from penstock.experiments.papers.draw import bars
+from penstock.experiments.papers.figure import Figure
+from penstock.experiments.papers.page import Paper, markdown, write
+from penstock.experiments.papers.trial import System, bottleneck, steady
 
 ROOT = Path(__file__).parents[3]
 

@@ -18,7 +18,7 @@ from penstock.runtimes.sim import (
     parse_fault,
     simulate,
 )
-from penstock.runtimes.sim.drive import Run, first_plan
+from penstock.runtimes.sim.simulate import Run, first_plan
 from penstock.strategies import strategies
 from penstock.testing import RUNTIME_CHECKS, Driven
 

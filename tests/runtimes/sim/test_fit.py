@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from penstock.experiments.calibrate.fit import Trial, fit, measured
 from penstock.model import Cluster, Edge, InvalidValue, Kind, Operator, Plan, TierCosts, Topology
 from penstock.runtimes.sim.batches import BatchTimes
 from penstock.runtimes.sim.costs import CostProfile
-from penstock.runtimes.sim.fit import Trial, fit, measured
 from penstock.runtimes.sim.keys import KeySpace
 from penstock.runtimes.sim.wiring import wire
 from penstock.strategies import Request

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from tests.runtimes.sim.graphs import placed, runtime, words
 
-from penstock.control.port import ActionFailed
-from penstock.model import Cluster, Node, Plan, Topology
+from penstock.control.runtime import ActionFailed
 from penstock.engine.state.handles import Held, Instance
 from penstock.engine.state.registry import Ledger
-from penstock.engine.local import LocalBackend
+from penstock.model import Cluster, Node, Plan, Topology
 from penstock.pipeline.sources.rates import Profile
+from penstock.runtimes.local import LocalBackend
 from penstock.runtimes.sim import CostProfile, SimRuntime, Workload, parse_fault, simulate
-from penstock.runtimes.sim.fragments import Fragments, node_of
+from penstock.runtimes.sim.backup import Fragments, node_of
 from penstock.runtimes.sim.recovery import Fetch, fetch_seconds
-from penstock.state.catalog import Block
-from penstock.state.home import Keeping
-from penstock.state.recovery import Unrecoverable, plan_recovery
-from penstock.state.runs import StateLost
+from penstock.state.backup.catalog import Block
+from penstock.state.backup.recovery import Unrecoverable, plan_recovery
+from penstock.state.store import Keeping
+from penstock.state.versions import StateLost
 from penstock.strategies import strategies
 
 #: 2 + 4 + 6 instances, of which the last six, `count`, have 100 MB each.

@@ -11,7 +11,7 @@ from tests.runtimes.sim.graphs import FREE, runtime, single, words
 from penstock.model import Cluster, Edge, Grouping, Kind, Operator, TierCosts, Topology
 from penstock.runtimes.sim import CostProfile, KeySpace, SimRuntime, parse_fault
 from penstock.runtimes.sim.batches import BatchClock, BatchTimes
-from penstock.runtimes.sim.record import latency_of, summarise
+from penstock.runtimes.sim.moments import latency_of, summarise
 
 
 def mean_ms(run: SimRuntime, since: int = 0) -> float:

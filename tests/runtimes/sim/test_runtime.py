@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.runtimes.sim.graphs import FREE, placed, runtime, single, words
 
-from penstock.control.port import ActionFailed, Runtime
+from penstock.control.runtime import ActionFailed, Runtime
 from penstock.files import FileError
 from penstock.model import Cluster, InvalidValue, TierCosts
 from penstock.pipeline.sources.rates import Profile

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.model import PenstockError
-from penstock.state.files import Files
+from penstock.state.files.filesystem import Files
 
 #: Attempts whose files are kept.
 KEPT = 100
@@ -26,7 +26,7 @@ class JournalDamaged(PenstockError):
 
 @dataclass(frozen=True)
 class Journal:
-    """The journal of one run, in a folder or at an address (`penstock.state.files`)."""
+    """The journal of one run, in a folder or at an address (`penstock.state.files.filesystem`)."""
 
     root: str | Path
 

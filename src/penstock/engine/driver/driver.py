@@ -9,11 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.key_hashing import HASHING
 from penstock.engine.backend import NOBODY, Backend
-from penstock.engine.errors import StepFailed
-from penstock.engine.messages import RUN, SHARED, SINK, STATS, Frame, decode, decode_json, encode
-from penstock.engine.job_graph import MOST_INSTANCES
+from penstock.engine.batch import Wave
 from penstock.engine.driver.transition import Planned
+from penstock.engine.errors import StepFailed
+from penstock.engine.job_graph import MOST_INSTANCES
+from penstock.engine.messages import RUN, SHARED, SINK, STATS, Frame, decode, decode_json, encode
 from penstock.engine.results import (
     BatchResult,
     Carried,
@@ -23,11 +25,9 @@ from penstock.engine.results import (
     stats_of,
 )
 from penstock.engine.task.hot_keys import merged_shares
-from penstock.engine.batch import Wave
 from penstock.pipeline.keyed.windowed import advanced_watermarks
-from penstock.state.fragments import Piece
-from penstock.state.runs import StateLost
-from penstock.strategies.route.keys import HASHING
+from penstock.state.backup.fragments import Piece
+from penstock.state.versions import StateLost
 
 __all__ = ["Backend", "BatchResult", "Carried", "Driver", "InstanceStats", "Ranges"]
 

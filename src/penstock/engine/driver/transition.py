@@ -10,23 +10,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.model import InvalidValue, Plan, RoutingTable
-from penstock.engine.migration.precopy import Brought, Moved
+from penstock.common.key_hashing import HASHING
 from penstock.engine.backend import Backend
-from penstock.engine.state.handles import Held, Instance, held_by, table_for
+from penstock.engine.batch import ON_ERROR, Wave
 from penstock.engine.driver.commit_log import Journal
 from penstock.engine.job_graph import Layout
-from penstock.engine.state.registry import Ledger
-from penstock.engine.migration.migrator import Mover
-from penstock.engine.migration.increments import portion
-from penstock.engine.results import Carried, Ranges
 from penstock.engine.migration.inband import Dealt, Ride
+from penstock.engine.migration.increments import portion
+from penstock.engine.migration.migrator import Mover
+from penstock.engine.migration.precopy import Brought, Moved
+from penstock.engine.results import Carried, Ranges
+from penstock.engine.state.handles import Held, Instance, held_by, table_for
+from penstock.engine.state.registry import Ledger
 from penstock.engine.task.hot_keys import reduction
-from penstock.engine.batch import ON_ERROR, Wave
-from penstock.state.home import Keeping
-from penstock.state.runs import StateLost
-from penstock.state.spread import Tolerance
-from penstock.strategies.route.keys import HASHING
+from penstock.model import InvalidValue, Plan, RoutingTable
+from penstock.state.backup.placement import Tolerance
+from penstock.state.store import Keeping
+from penstock.state.versions import StateLost
 
 
 @dataclass(eq=False)

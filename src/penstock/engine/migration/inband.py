@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.model import Plan, RoutingTable
-from penstock.engine.migration.precopy import Brought, Moved
-from penstock.engine.migration.incoming import Copied
 from penstock.engine.backend import Riders, Stage
+from penstock.engine.batch import Wave
+from penstock.engine.migration.precopy import Brought, Moved
 from penstock.engine.migration.tasks import Deal, Parcel, Send
-from penstock.engine.state.registry import Ledger
 from penstock.engine.repartition import Party
 from penstock.engine.results import BatchResult, Carried
-from penstock.engine.batch import Wave
+from penstock.engine.state.registry import Ledger
+from penstock.model import Plan, RoutingTable
+from penstock.state.versions import Copied
 
 
 @dataclass(frozen=True, eq=False)

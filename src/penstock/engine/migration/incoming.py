@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.engine.messages import FRAGMENT, Frame
-from penstock.state.codec import Code, TooFewFragments
-from penstock.state.fragments import FragmentStore, Piece
-from penstock.state.home import ARRIVING, COMING, STATE
-from penstock.state.log import StateLog
-from penstock.state.runs import Copied, Span, StateLost
+from penstock.state.backup.erasure_code import Code, TooFewFragments
+from penstock.state.backup.fragments import FragmentStore, Piece
+from penstock.state.files.local import StateLog
+from penstock.state.store import ARRIVING, COMING, STATE
+from penstock.state.versions import Copied, Span, StateLost
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from penstock.common.arrays import group_counts
 from penstock.model import Plan, RoutingTable
-from penstock.model.arrays import group_counts
 
 #: State that is dealt between two batches, or else one router partition.
 PORTION_BYTES = 16_000_000

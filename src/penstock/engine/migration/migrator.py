@@ -6,23 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.model import Plan, RoutingTable
-from penstock.engine.migration.precopy import Ahead, Brought, Moved
-from penstock.engine.migration.incoming import Arrival, Copied
 from penstock.engine.backend import Backend, Stage
-from penstock.engine.migration.tasks import Deal, Keep, Parcel, Receive, Send, Settle
+from penstock.engine.batch import Wave
 from penstock.engine.messages import RUN, STATS, Frame, decode_json
+from penstock.engine.migration.inband import Dealt
+from penstock.engine.migration.incoming import Arrival
+from penstock.engine.migration.precopy import Ahead, Brought, Moved
+from penstock.engine.migration.tasks import Deal, Keep, Parcel, Receive, Send, Settle
+from penstock.engine.repartition import Party
+from penstock.engine.results import Carried, raise_error
 from penstock.engine.state.async_backup import Handover
 from penstock.engine.state.handles import Instance
 from penstock.engine.state.registry import Ledger
-from penstock.engine.repartition import Party
-from penstock.engine.results import Carried, raise_error
-from penstock.engine.migration.inband import Dealt
-from penstock.engine.batch import Wave
-from penstock.state.catalog import DRIVER
-from penstock.state.fragments import Piece
-from penstock.state.recovery import Pull, Unrecoverable, plan_recovery
-from penstock.state.runs import Span, StateLost
+from penstock.model import Plan, RoutingTable
+from penstock.state.backup.catalog import DRIVER
+from penstock.state.backup.fragments import Piece
+from penstock.state.backup.recovery import Pull, Unrecoverable, plan_recovery
+from penstock.state.versions import Copied, Span, StateLost
 
 
 @dataclass(eq=False)

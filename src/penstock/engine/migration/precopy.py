@@ -12,15 +12,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.engine.migration.incoming import Arrival, Copied
 from penstock.engine.backend import Backend, Stage
-from penstock.engine.migration.tasks import Parcel, Receive, Send
 from penstock.engine.messages import STATS, Frame, decode_json
+from penstock.engine.migration.incoming import Arrival
+from penstock.engine.migration.tasks import Parcel, Receive, Send
+from penstock.engine.results import raise_error
 from penstock.engine.state.handles import Instance
 from penstock.engine.state.registry import Ledger
-from penstock.engine.results import raise_error
-from penstock.state.home import COMING
-from penstock.state.runs import Span
+from penstock.state.store import COMING
+from penstock.state.versions import Copied, Span
 
 #: An instance whose state moves: vertex, number, what is known of it, the new place.
 Moved = tuple[str, int, Instance, str]

@@ -1,25 +1,25 @@
 """Moving state between places: the bodies of the tasks that send it and of those that take it.
 
 State that moves while all is well comes with a batch: what sends it runs beside the batch's own
-tasks, and its new home takes it in (`penstock.engine.migration.inband`). Else it is carried between two. A
-job of two layers carries whole instances: places that have the runs, or fragments of them, send;
-new homes put them together and write them down. A job of three layers deals router partitions anew:
-instances send the rows that leave them, those that change save a new version, keepers store its
-fragments. Nothing here changes what is in charge; that is the driver's to say, once all is there.
+tasks, and its new home takes it in (`penstock.engine.migration.inband`). Else it is carried
+between two. A job of two layers carries whole instances: places that have the runs, or fragments
+of them, send; new homes put them together and write them down. A job of three layers deals router
+partitions anew: instances send the rows that leave them, those that change save a new version,
+keepers store its fragments. Nothing here changes what is in charge; that is the driver's to say, once all is there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.migration.incoming import Arrival, Arriving, Copied
+from penstock.engine.batch import Wave
 from penstock.engine.messages import (
     DRIVER,
     ERROR,
@@ -32,15 +32,15 @@ from penstock.engine.messages import (
     encode,
     encode_json,
 )
-from penstock.engine.state.backup import fragments, keep
-from penstock.engine.job_graph import Layout
+from penstock.engine.migration.incoming import Arrival, Arriving
 from penstock.engine.repartition import Party
-from penstock.engine.batch import Wave
-from penstock.state.fragments import FragmentStore, Piece, cut
-from penstock.state.home import STATE, Home
-from penstock.state.keyed import changes
-from penstock.state.log import StateLog
-from penstock.state.runs import Span, StateLost
+from penstock.engine.state.backup import fragments, keep
+from penstock.state.backup.fragments import FragmentStore, Piece, cut
+from penstock.state.files.local import StateLog
+from penstock.state.store import STATE, Home
+from penstock.state.table import changes
+from penstock.state.versions import Copied, Span, StateLost
+
 
 @dataclass(frozen=True)
 class Parcel:

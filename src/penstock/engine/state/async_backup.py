@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.engine.backend import Backend, Stage
+from penstock.engine.batch import Wave
 from penstock.engine.migration.tasks import Keep
 from penstock.engine.state.backup import fragments
 from penstock.engine.state.registry import Ledger
-from penstock.engine.batch import Wave
-from penstock.state.catalog import Block
-from penstock.state.runs import Span
+from penstock.state.backup.catalog import Block
+from penstock.state.versions import Span
 
 #: Bytes that the driver holds at most, before batches store fragments themselves again.
 HOLD_BYTES = 16_000_000

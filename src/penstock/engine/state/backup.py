@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.engine.messages import FRAGMENT, Frame
 from penstock.engine.batch import Wave
-from penstock.state.codec import Code
-from penstock.state.fragments import FragmentStore, Piece, cut, sweep
-from penstock.state.home import ARRIVING, COMING, STATE
-from penstock.state.runs import Span
+from penstock.engine.messages import FRAGMENT, Frame
+from penstock.state.backup.erasure_code import Code
+from penstock.state.backup.fragments import FragmentStore, Piece, cut, sweep
+from penstock.state.store import ARRIVING, COMING, STATE
+from penstock.state.versions import Span
 
 
 def fragments(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.model import Grouping, InvalidValue, Plan, RoutingTable
 from penstock.engine.job_graph import Layout
+from penstock.model import Grouping, InvalidValue, Plan, RoutingTable
 from penstock.strategies.route.two_tier import TwoTier, resize
 
 

@@ -6,14 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.model import InvalidValue, Plan
 from penstock.engine.backend import Backend
-from penstock.engine.state.handles import Held
 from penstock.engine.batch import Wave
-from penstock.state.catalog import DRIVER, Block, Catalog, chain
-from penstock.state.home import Keeping
-from penstock.state.runs import Span
-from penstock.state.spread import Spread, Tolerance, spread, state_key, thin, tolerance, worst
+from penstock.engine.state.handles import Held
+from penstock.model import InvalidValue, Plan
+from penstock.state.backup.catalog import DRIVER, Block, Catalog, chain
+from penstock.state.backup.placement import (
+    Spread,
+    Tolerance,
+    spread,
+    state_key,
+    thin,
+    tolerance,
+    worst,
+)
+from penstock.state.store import Keeping
+from penstock.state.versions import Span
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.model import Grouping, InvalidValue, RoutingTable
 from penstock.pipeline.steps import Link
-from penstock.state.keyed import key_hashes
 from penstock.strategies.route import Destination
 from penstock.strategies.route.heavy import heaviest
 from penstock.strategies.route.hot_key import HotKey
-from penstock.strategies.route.keys import HashArray
 from penstock.strategies.route.partial_key import PartialKey
 from penstock.strategies.route.two_tier import TwoTier
 

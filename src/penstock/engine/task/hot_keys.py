@@ -11,24 +11,20 @@ no stage of its own. Split keys are few, whatever the number of keys.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.model import Grouping, InvalidValue, RoutingTable
-from penstock.model.arrays import BoolArray, IntArray
-from penstock.pipeline.builder import Pipeline
-from penstock.engine.task.working_state import Changing
+from penstock.common.arrays import BoolArray, IntArray
+from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.engine.messages import decode
-from penstock.pipeline.keyed.step import same
-from penstock.pipeline.keyed.update import outcome
+from penstock.engine.task.working_state import Changing
+from penstock.model import InvalidValue, RoutingTable
 from penstock.pipeline.keyed.reduce import Mergeable, Worked, merge_into
-from penstock.pipeline.steps import Hints, Keyed, Step, wants_origin
+from penstock.pipeline.keyed.update import outcome
 from penstock.pipeline.keyed.windowed import Windowed
-from penstock.state.keyed import key_hashes
+from penstock.pipeline.steps import Keyed
 from penstock.strategies.route import modulo
-from penstock.strategies.route.keys import HashArray
 
 #: Column that says what a row for the driver is: the share of an instance, or the home's row, which
 #: is as it was or has changed.

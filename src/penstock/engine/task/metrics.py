@@ -6,14 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.arrays import IntArray, group_counts
+from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.model import Grouping, RoutingTable
-from penstock.model.arrays import IntArray, group_counts
-from penstock.pipeline.steps import Link, Step
 from penstock.pipeline.keyed.windowed import Windowed
-from penstock.state.keyed import key_hashes
+from penstock.pipeline.steps import Link, Step
 from penstock.strategies.route import modulo
 from penstock.strategies.route.heavy import heaviest
-from penstock.strategies.route.keys import HashArray
 
 #: Keys are reported above this part of an instance's fair share of a sender's tuples, and at most
 #: so many of them for each target: a plan splits as many as make up a fifth of the stream.

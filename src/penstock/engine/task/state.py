@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engine.migration.incoming import Arrival, Arriving
-from penstock.engine.messages import DRIVER, MOVED, RUN, Frame, decode
-from penstock.engine.state.backup import fragments
 from penstock.engine.batch import Wave
-from penstock.state.fragments import Piece
-from penstock.state.home import Home
-from penstock.state.keyed import KeyedTable, changes
-from penstock.state.runs import StateLost
+from penstock.engine.messages import DRIVER, MOVED, RUN, Frame, decode
+from penstock.engine.migration.incoming import Arrival, Arriving
+from penstock.engine.state.backup import fragments
+from penstock.state.backup.fragments import Piece
+from penstock.state.store import Home
+from penstock.state.table import KeyedTable, changes
+from penstock.state.versions import StateLost
 
 
 class Residence:

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.batch import Wave
 from penstock.engine.errors import StepFailed
-from penstock.engine.task.working_state import Changing
-from penstock.engine.task.exchange import deal
+from penstock.engine.job_graph import MOST_INSTANCES, Layout
 from penstock.engine.messages import (
     DATA,
     DRIVER,
@@ -35,14 +35,14 @@ from penstock.engine.messages import (
     encode_json,
 )
 from penstock.engine.state.backup import keep
-from penstock.engine.job_graph import MOST_INSTANCES, Layout
+from penstock.engine.task.exchange import deal
+from penstock.engine.task.hot_keys import Sharing
 from penstock.engine.task.metrics import Notes
 from penstock.engine.task.state import Residence
-from penstock.engine.task.hot_keys import Sharing
-from penstock.pipeline.steps import Step, wants_origin
-from penstock.engine.batch import Wave
+from penstock.engine.task.working_state import Changing
 from penstock.pipeline.keyed.windowed import Windowed
-from penstock.state.runs import StateLost
+from penstock.pipeline.steps import Step, wants_origin
+from penstock.state.versions import StateLost
 
 #: Rows of a failed batch that an error shows, and rows that may be left out one by one.
 SAMPLE_ROWS = 3

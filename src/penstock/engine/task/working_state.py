@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.pipeline.keyed.update import outcome
 from penstock.pipeline.steps import Keyed
-from penstock.state.keyed import KeyedTable, removal
+from penstock.state.table import KeyedTable, removal
 
 
 @dataclass(eq=False)

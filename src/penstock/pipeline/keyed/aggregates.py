@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.arrays import IntArray
 from penstock.model import InvalidValue
-from penstock.model.arrays import IntArray
 
 
 class Ask(NamedTuple):

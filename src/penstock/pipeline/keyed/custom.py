@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.key_hashing import key_hashes
 from penstock.model import InvalidValue
 from penstock.pipeline.keyed.reduce import merge_into
-from penstock.state.keyed import key_hashes
 
 
 @dataclass(frozen=True)

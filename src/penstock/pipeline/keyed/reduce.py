@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.key_hashing import key_hashes
 from penstock.model import InvalidValue
 from penstock.pipeline.keyed.aggregates import (
     Aggregate,
@@ -24,7 +25,6 @@ from penstock.pipeline.keyed.aggregates import (
     top,
     total,
 )
-from penstock.state.keyed import key_hashes
 
 __all__ = [
     "Aggregate",

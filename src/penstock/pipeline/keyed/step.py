@@ -11,9 +11,9 @@ import pyarrow as pa
 from penstock.model import Grouping, InvalidValue
 from penstock.pipeline.keyed.custom import Merging
 from penstock.pipeline.keyed.reduce import Aggregate, Mergeable, Reduce, Stateful, Worked
-from penstock.pipeline.steps import BY_KEY, Hints, Keyed, Link, MapFunction, Step
 from penstock.pipeline.keyed.windowed import LATE, START, Windowed
 from penstock.pipeline.keyed.windows import Window, microseconds
+from penstock.pipeline.steps import BY_KEY, Hints, Keyed, Link, MapFunction, Step
 
 
 @dataclass(frozen=True, eq=False)

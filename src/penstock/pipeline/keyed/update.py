@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.key_hashing import key_hashes
 from penstock.model import InvalidValue
 from penstock.pipeline.steps import Keyed
-from penstock.state.keyed import key_hashes
 
 
 class Outcome(NamedTuple):

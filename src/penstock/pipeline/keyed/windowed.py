@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.common.arrays import IntArray
 from penstock.model import InvalidValue
-from penstock.model.arrays import IntArray
 from penstock.pipeline.keyed.reduce import Mergeable, merge_into
-from penstock.pipeline.steps import Step
 from penstock.pipeline.keyed.windows import Window, as_times, event_times
+from penstock.pipeline.steps import Step
 
 #: Columns that tell windows apart: the first is part of the state's key, both are emitted.
 START, END = "window_start", "window_end"

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.common.arrays import IntArray
 from penstock.model import InvalidValue
-from penstock.model.arrays import IntArray
 
 #: Microseconds of the units of a length, and of a timestamp's.
 _UNITS_US = {

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from penstock.model.arrays import FloatArray, IntArray
-from penstock.strategies.route.keys import HashArray, mix
+from penstock.common.arrays import FloatArray, IntArray
+from penstock.common.key_hashing import HashArray, mix
 
 
 @dataclass(frozen=True, eq=False)

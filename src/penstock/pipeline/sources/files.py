@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from penstock.model import InvalidValue, PenstockError
 from penstock.pipeline.sources.generator import STAMP
-from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sources.memory import check_range
+from penstock.pipeline.sources.rates import Profile
 
 #: Lines between two entries of a file's index: what is read at least to get at one line.
 LINES_PER_MARK = 4096

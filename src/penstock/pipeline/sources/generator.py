@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from penstock.model import InvalidValue
 from penstock.pipeline.sources.draws import Draws
-from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sources.memory import check_range
+from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sources.zipf import Zipf
 
 #: Column with the moment at which a row is due, in microseconds since the stream's start.

@@ -50,7 +50,7 @@ class Profile:
     >>> Profile.parse("stairs:1,2")
     Traceback (most recent call last):
     ...
-    penstock.model.errors.InvalidValue: parameter profile of a source must be one of \
+    penstock.common.errors.InvalidValue: parameter profile of a source must be one of \
 2000 (tuples a second); steps:1800x20,3000x20 (rate x seconds, the last rate stays); \
 sine:1000..5000/60 (lowest..highest/period in seconds); square:1000,4000/30 (low,high/period in \
 seconds); file:PATH (CSV or JSON with time_s and rate_per_s), got 'stairs:1,2'

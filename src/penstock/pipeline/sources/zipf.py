@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import InvalidValue
-from penstock.model.arrays import FloatArray, IntArray
 
 #: Entries of the guide table for each key, and at most.
 GUIDE_PER_KEY, GUIDE_MOST = 16, 1 << 20

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.model import Cluster
-from penstock.model.arrays import FloatArray, group_counts, group_sums
+from penstock.common.arrays import FloatArray, group_counts, group_sums
 from penstock.engine.source_queue import QUEUE
+from penstock.model import Cluster
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.wiring import Wiring
 

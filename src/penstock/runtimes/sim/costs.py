@@ -13,7 +13,7 @@ from penstock.files import FileError
 from penstock.files.document import read_document
 from penstock.files.fields import Fields, number
 from penstock.model import InvalidValue, TierCosts
-from penstock.state.home import MODES, Keeping
+from penstock.state.store import MODES, Keeping
 
 #: Fields of a file that are plain numbers of at least 0.
 NUMBERS = (
@@ -27,7 +27,7 @@ NUMBERS = (
     "arrival_s",
     "decode_mb_s",
 )
-#: Fields that say how state is kept, as `penstock.state.home.Keeping` does.
+#: Fields that say how state is kept, as `penstock.state.store.Keeping` does.
 COUNTS = ("raw", "check")
 TIERS = ("hop_cpu_us", "hop_us")
 TIER_FIELDS = ("in_process", "in_node", "across")

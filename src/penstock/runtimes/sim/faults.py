@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.model import InvalidValue
 from penstock.faults.grammar import Grammar, whole
+from penstock.model import InvalidValue
 
 
 class FaultKind(str, Enum):
@@ -86,7 +86,7 @@ def parse_fault(text: str) -> Fault:
     >>> parse_fault("kill-nod@t=60")
     Traceback (most recent call last):
     ...
-    penstock.model.errors.InvalidValue: parameter kind of a fault of a simulation must be one of \
+    penstock.common.errors.InvalidValue: parameter kind of a fault of a simulation must be one of \
 kill-node, slow-node, heal-node, add-node; did you mean 'kill-node'?, got 'kill-nod'
     """
     kind, moment, given = GRAMMAR.read(text)

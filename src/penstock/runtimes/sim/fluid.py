@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.common.arrays import BoolArray, FloatArray, IntArray, group_sums
 from penstock.model import Cluster, Kind
-from penstock.model.arrays import BoolArray, FloatArray, IntArray, group_sums
 from penstock.runtimes.sim.batches import BatchClock, BatchTimes
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.wiring import Wiring

@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, group_sums
+from penstock.common.key_hashing import HashArray
 from penstock.model import RoutingTable
-from penstock.model.arrays import FloatArray, group_sums
 from penstock.pipeline.sources.zipf import Zipf
 from penstock.strategies.route import Destination, hash_keys, routers
 from penstock.strategies.route.fill import filled
 from penstock.strategies.route.hot_key import HotKey
-from penstock.strategies.route.keys import HashArray
 from penstock.strategies.route.sketch import Sketch
 from penstock.strategies.route.two_tier import TwoTier
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.model import Cluster, Grouping, Kind
-from penstock.model.arrays import FloatArray, IntArray, group_sums
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.fluid import Step
 from penstock.runtimes.sim.wiring import Wiring

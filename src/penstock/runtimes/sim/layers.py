@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import Topology
-from penstock.model.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.model.arrays import FloatArray, IntArray, group_sums
+from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.runtimes.sim.costs import CostProfile
 
 

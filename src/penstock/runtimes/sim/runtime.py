@@ -7,22 +7,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.control.port import ActionFailed, Applied, Observation
+from penstock.common.arrays import FloatArray, group_sums
+from penstock.control.runtime import ActionFailed, Applied, Observation
 from penstock.model import Cluster, InvalidValue, LoadWeights, Plan, Topology
-from penstock.model.arrays import FloatArray, group_sums
 from penstock.model.cost import fraction, lin, lit
 from penstock.model.topology import Kind
+from penstock.runtimes.sim.backup import Fragments
 from penstock.runtimes.sim.batches import MOST
-from penstock.runtimes.sim.changes import change_of
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.faults import Fault, FaultKind
 from penstock.runtimes.sim.fluid import Fluid, Step
-from penstock.runtimes.sim.fragments import Fragments
 from penstock.runtimes.sim.keys import KeySpace
 from penstock.runtimes.sim.latency import delays, sample_ms
-from penstock.runtimes.sim.machines import Machines
 from penstock.runtimes.sim.measure import Window, measured
-from penstock.runtimes.sim.record import Moment
+from penstock.runtimes.sim.migration import change_of
+from penstock.runtimes.sim.moments import Moment
+from penstock.runtimes.sim.nodes import Machines
 from penstock.runtimes.sim.wiring import wire
 from penstock.runtimes.sim.workload import Workload
 
@@ -41,7 +41,7 @@ WINDOW = 10
 
 
 class SimRuntime:
-    """Runs one topology under a plan in virtual time; implements `penstock.control.port.Runtime`.
+    """Runs one topology under a plan in virtual time: a `penstock.control.runtime.Runtime`.
 
     Parameters
     ----------

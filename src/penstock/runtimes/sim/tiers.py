@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sums
 from penstock.model import TierCosts
-from penstock.model.arrays import FloatArray, IntArray, group_counts, group_sums
 
 _STAYS = np.array([1.0, 0.0, 0.0])
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import Cluster, Edge, Grouping, Kind, Plan, Topology
-from penstock.model.arrays import FloatArray, IntArray
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.keys import KeySpace
 from penstock.runtimes.sim.layers import Layer, layers_of

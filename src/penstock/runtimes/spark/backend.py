@@ -19,11 +19,11 @@ from pyspark.core.rdd import RDD
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.model import PenstockError
 from penstock.engine.backend import NOBODY, Riders, Stage
-from penstock.engine.task.task import run_partition
-from penstock.engine.job_graph import Layout
 from penstock.engine.batch import Wave
+from penstock.engine.job_graph import Layout
+from penstock.engine.task.task import run_partition
+from penstock.model import PenstockError
 from penstock.runtimes.spark.jvm import TaskFact, jvm_of
 from penstock.runtimes.spark.nodes import by_node
 from penstock.runtimes.spark.serialize import packed

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.model import InvalidValue
 from penstock.engine.job_graph import is_source
+from penstock.model import InvalidValue
 from penstock.pipeline.steps import Step
 
 #: Seconds between two looks at whether the query has ended.

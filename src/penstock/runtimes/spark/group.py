@@ -17,17 +17,17 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from penstock.control.events import Event
+from penstock.control.joint.join import join_topologies, split_plan
+from penstock.control.joint.runtime import Together
 from penstock.control.loop import Loop
-from penstock.control.port import ActionFailed, Applied, Observation, Runtime
+from penstock.control.rollout import priced
+from penstock.control.runtime import ActionFailed, Applied, Observation, Runtime
 from penstock.control.settings import Settings
-from penstock.control.shared import join_topologies, split_plan
-from penstock.control.stages import priced
-from penstock.control.together import Together
+from penstock.engine.job_graph import Layout
 from penstock.model import InvalidValue, PenstockError, Plan, Topology
 from penstock.pipeline.builder import Pipeline
-from penstock.engine.job_graph import Layout
-from penstock.runtimes.spark.mailbox import Over
 from penstock.runtimes.spark.jvm import jvm_of
+from penstock.runtimes.spark.mailbox import Over
 from penstock.runtimes.spark.monitor import Observed
 from penstock.runtimes.spark.nodes import cluster_of, stand_apart
 from penstock.runtimes.spark.options import Options

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.model import Kind, PenstockError
 from penstock.faults.fault import Fault
+from penstock.model import Kind, PenstockError
 
 if TYPE_CHECKING:
     from penstock.runtimes.spark.query import Run

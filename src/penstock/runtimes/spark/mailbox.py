@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, TypeVar
 
-from penstock.control.port import ActionFailed
+from penstock.control.runtime import ActionFailed
 from penstock.model import PenstockError
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from statistics import median
 
 import numpy as np
 
-from penstock.model import Measurements, Sample, Utilisation
-from penstock.model.arrays import FloatArray
+from penstock.common.arrays import FloatArray
 from penstock.engine.driver.driver import BatchResult
+from penstock.model import Measurements, Sample, Utilisation
 from penstock.runtimes.spark.monitor import Observed
 from penstock.store.histogram import Histogram
 from penstock.store.records import InstanceRecord

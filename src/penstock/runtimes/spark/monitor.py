@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.model import Kind, Plan
 from penstock.engine.driver.driver import BatchResult
-from penstock.engine.task.task import STAMP_STEP_US
 from penstock.engine.job_graph import Layout
+from penstock.engine.task.task import STAMP_STEP_US
+from penstock.model import Kind, Plan
 from penstock.runtimes.spark.jvm import TaskFact
 from penstock.store.histogram import EMPTY, Histogram
 from penstock.store.records import BatchRecord, EdgeRecord, InstanceRecord, imbalance

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.control.settings import Settings
-from penstock.model import InvalidValue
-from penstock.faults.fault import Fault
 from penstock.engine.source_queue import QUEUE
-from penstock.state.home import Keeping
+from penstock.faults.fault import Fault
+from penstock.model import InvalidValue
+from penstock.state.store import Keeping
 
 
 @dataclass(frozen=True)

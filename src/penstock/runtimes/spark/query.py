@@ -18,7 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.control.events import Event
 from penstock.control.loop import Loop
-from penstock.control.record import Recorder
+from penstock.control.recorder import Recorder
+from penstock.engine.driver.driver import BatchResult, Carried, Driver, Ranges
+from penstock.engine.job_graph import Layout, is_source
+from penstock.engine.source_queue import Feed
+from penstock.faults.fault import Fault
 from penstock.model import (
     Cluster,
     InvalidValue,
@@ -30,21 +34,17 @@ from penstock.model import (
     Topology,
 )
 from penstock.pipeline.builder import Pipeline
-from penstock.engine.driver.driver import BatchResult, Carried, Driver, Ranges
-from penstock.faults.fault import Fault
-from penstock.engine.source_queue import Feed
-from penstock.engine.job_graph import Layout, is_source
 from penstock.runtimes.spark.backend import ExecutorLost, SparkBackend
+from penstock.runtimes.spark.dataframe_source import drive, frame_steps
 from penstock.runtimes.spark.executors import Crew
-from penstock.runtimes.spark.mailbox import Errands
 from penstock.runtimes.spark.injector import Injector
 from penstock.runtimes.spark.jvm import Executor, jvm_of
+from penstock.runtimes.spark.mailbox import Errands
+from penstock.runtimes.spark.measurement_window import Window
 from penstock.runtimes.spark.monitor import Observed, observe
 from penstock.runtimes.spark.options import Options
 from penstock.runtimes.spark.runtime import SparkRuntime
-from penstock.runtimes.spark.dataframe_source import drive, frame_steps
-from penstock.runtimes.spark.measurement_window import Window
-from penstock.state.files import is_address
+from penstock.state.files.filesystem import is_address
 from penstock.store.records import STATE, EventRecord, PlanRecord, RunRecords, Status
 from penstock.store.records import Run as RunRecord
 from penstock.store.store import MetricsStore

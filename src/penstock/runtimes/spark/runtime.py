@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.control.port import ActionFailed, Applied, Observation
+from penstock.control.runtime import ActionFailed, Applied, Observation
 from penstock.model import Kind, Plan, Topology
 from penstock.runtimes.spark.backend import ExecutorLost
 from penstock.runtimes.spark.nodes import by_node
-from penstock.state.runs import StateLost
+from penstock.state.versions import StateLost
 
 if TYPE_CHECKING:
     from penstock.runtimes.spark.query import Run
 
 
 class SparkRuntime:
-    """Offers `penstock.control.port.Runtime` for one run.
+    """Offers `penstock.control.runtime.Runtime` for one run.
 
     Parameters
     ----------

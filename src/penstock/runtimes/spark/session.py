@@ -20,6 +20,8 @@ import penstock
 from penstock.model import InvalidValue, PenstockError
 from penstock.runtimes.spark.jvm import jvm_of
 
+__all__ = ["SparkSession", "cluster", "embedded", "session"]
+
 #: Tasks wait this long for their own executor. When it dies the batch is cancelled instead.
 LOCALITY_WAIT = "300s"
 

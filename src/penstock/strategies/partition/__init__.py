@@ -11,9 +11,9 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray
+from penstock.common.registry import registry
 from penstock.model import InstanceGraph
-from penstock.model.arrays import FloatArray, IntArray
-from penstock.strategies.registry import registry
 
 
 @runtime_checkable

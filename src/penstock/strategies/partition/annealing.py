@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sums
+from penstock.common.parameters import Checked, param
 from penstock.model import InstanceGraph
-from penstock.model.arrays import FloatArray, IntArray, group_counts, group_sums
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition import register
 from penstock.strategies.partition.class_state import class_rates
 from penstock.strategies.partition.growing import Growing

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
+from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sums
 from penstock.model import InstanceGraph
-from penstock.model.arrays import FloatArray, IntArray, group_counts, group_sums
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.common.arrays import BoolArray, FloatArray, IntArray, group_counts
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.arrays import BoolArray, FloatArray, IntArray, group_counts
 from penstock.model.cost import ROUNDING
 
 

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_sums
+from penstock.common.parameters import Checked, param
 from penstock.model import InstanceGraph, Refused
-from penstock.model.arrays import FloatArray, IntArray, group_sums
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition import register
 from penstock.strategies.partition.bundles import Bundles, bundle
 from penstock.strategies.partition.likeliest import likeliest

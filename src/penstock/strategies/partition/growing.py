@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sums
+from penstock.common.parameters import Checked
 from penstock.model import InstanceGraph
-from penstock.model.arrays import FloatArray, IntArray, group_counts, group_sums
-from penstock.strategies.parameters import Checked
 from penstock.strategies.partition import register
 from penstock.strategies.partition.class_state import class_rates
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.cluster.vq import vq
 
-from penstock.model.arrays import FloatArray
+from penstock.common.arrays import FloatArray
 
 
 def k_means(rows: FloatArray, k: int, iterations: int, rng: np.random.Generator) -> FloatArray:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sums
 from penstock.model import InstanceGraph
-from penstock.model.arrays import FloatArray, IntArray, group_counts, group_sums
 from penstock.strategies.place.spread import rates_of
 
 #: A group may be this much above its share, and an instance more, before a task is sent elsewhere.

@@ -9,9 +9,9 @@ import numpy as np
 import pymetis
 import scipy.sparse as sp
 
+from penstock.common.arrays import FloatArray, IntArray, group_sums
+from penstock.common.parameters import Checked, param
 from penstock.model import InstanceGraph, InvalidValue
-from penstock.model.arrays import FloatArray, IntArray, group_sums
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition import register
 
 #: METIS's own advice: recursive bisection up to this many parts, k-way above.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.arrays import IntArray
 from penstock.strategies.loads import CHEAP_PAIRS, capacity_shares, dominant, pairs_of
 from penstock.strategies.partition.class_state import ClassState
 from penstock.strategies.partition.growing import Growing

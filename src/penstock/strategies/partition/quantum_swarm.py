@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray
+from penstock.common.parameters import Checked, param
 from penstock.model import InstanceGraph
-from penstock.model.arrays import FloatArray, IntArray
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition import register
 
 #: Work of one partition at the most, in (particle, instance) and (particle, pair) updates.

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.common.arrays import BoolArray, FloatArray, IntArray
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.arrays import BoolArray, FloatArray, IntArray
 from penstock.strategies.partition.class_state import ClassState
 
 #: Above this many (class, node) cells a pass looks at one instance at a time instead of at all.

@@ -20,9 +20,9 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg as spla
 
+from penstock.common.arrays import FloatArray, IntArray, group_counts
+from penstock.common.parameters import Checked, param
 from penstock.model import InstanceGraph
-from penstock.model.arrays import FloatArray, IntArray, group_counts
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition import register
 from penstock.strategies.partition.class_state import class_rates
 from penstock.strategies.partition.k_means import k_means

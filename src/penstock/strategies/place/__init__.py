@@ -10,9 +10,9 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
+from penstock.common.registry import registry
 from penstock.model import Cluster, InstanceGraph, Plan, Reason
-from penstock.model.arrays import IntArray
-from penstock.strategies.registry import registry
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.arrays import FloatArray, IntArray, group_sums
 from penstock.model.cost import ROUNDING, SATURATED
 
 #: Pheromone that every choice starts with, as in the authors' code.

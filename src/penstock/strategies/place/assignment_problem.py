@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.arrays import FloatArray, IntArray
 from penstock.model.cost import ROUNDING, fraction
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.model.arrays import FloatArray, IntArray
+from penstock.common.arrays import FloatArray, IntArray
 from penstock.strategies.place.assignment_problem import Problem, joining
 
 #: Differences of cut and load below this part of the total count as none.

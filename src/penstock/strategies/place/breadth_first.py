@@ -6,8 +6,8 @@ from collections import deque
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
 from penstock.model import InstanceGraph, Topology
-from penstock.model.arrays import IntArray
 
 
 def task_order(graph: InstanceGraph) -> IntArray:

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_sums
+from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, Plan, Reason, TierCosts
-from penstock.model.arrays import FloatArray, IntArray, group_sums
 from penstock.model.cost import ROUNDING, SATURATED, fraction
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.place import Placed, register
 from penstock.strategies.place.processes import fill_in_order
 

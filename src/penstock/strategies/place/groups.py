@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sums
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.arrays import FloatArray, IntArray, group_counts, group_sums
 
 
 def group_demand(graph: InstanceGraph, groups: IntArray, count: int) -> FloatArray:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.arrays import FloatArray, IntArray
 from penstock.model.cost import ROUNDING
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from penstock.common.arrays import IntArray
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.arrays import IntArray
 from penstock.strategies.partition.class_state import ClassState
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.model import Cluster, InstanceGraph, NodeUse
-from penstock.model.arrays import FloatArray, IntArray, group_sums
 from penstock.model.cost import ROUNDING
 
 

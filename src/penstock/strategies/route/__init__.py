@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray
+from penstock.common.key_hashing import BLOCK, HashArray, combine, hash_keys
+from penstock.common.parameters import Checked
+from penstock.common.registry import registry
 from penstock.model import InvalidValue, RoutingTable
-from penstock.model.arrays import FloatArray, IntArray
-from penstock.strategies.parameters import Checked
-from penstock.strategies.registry import registry
-from penstock.strategies.route.keys import BLOCK, HashArray, combine, hash_keys
 
 __all__ = [
     "Destination",

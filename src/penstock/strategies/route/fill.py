@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.model.arrays import FloatArray, IntArray
+from penstock.common.arrays import FloatArray, IntArray
 
 
 def filled(loads: FloatArray, amount: float) -> FloatArray:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.model.arrays import IntArray
+from penstock.common.arrays import IntArray
+from penstock.common.key_hashing import HashArray
 from penstock.strategies.route import Destination, KeyRouter, modulo, register
-from penstock.strategies.route.keys import HashArray
 
 
 @register

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.model.arrays import IntArray
-from penstock.strategies.route.keys import HashArray
+from penstock.common.arrays import IntArray
+from penstock.common.key_hashing import HashArray
 
 #: Groups that keys are put into first; a power of two.
 GROUPS = 4096

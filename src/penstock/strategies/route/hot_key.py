@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.model.arrays import IntArray
-from penstock.strategies.parameters import param
+from penstock.common.arrays import IntArray
+from penstock.common.key_hashing import HashArray
+from penstock.common.parameters import param
 from penstock.strategies.route import Destination, KeyRouter, among, modulo, register
-from penstock.strategies.route.keys import HashArray
 from penstock.strategies.route.sketch import Sketch
 
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.model.arrays import FloatArray, IntArray
-from penstock.strategies.parameters import param
+from penstock.common.arrays import FloatArray, IntArray
+from penstock.common.key_hashing import BLOCK, HashArray
+from penstock.common.parameters import param
 from penstock.strategies.route import Destination, KeyRouter, modulo, register
-from penstock.strategies.route.keys import BLOCK, HashArray
 
 
 @register

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_sums
+from penstock.common.errors import InvalidValue
 from penstock.model import PartitionMove, Reason, RoutingTable
-from penstock.model.arrays import FloatArray, IntArray, group_sums
 from penstock.model.cost import lit
-from penstock.model.errors import InvalidValue
 
 #: Moves that are tried before a search for a smaller set gives up.
 TRIALS = 5_000

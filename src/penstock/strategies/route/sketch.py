@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.model.arrays import IntArray, frozen_ints
-from penstock.model.errors import InvalidValue
-from penstock.strategies.route.keys import HashArray, hash_keys
+from penstock.common.arrays import IntArray, frozen_ints
+from penstock.common.errors import InvalidValue
+from penstock.common.key_hashing import HashArray, hash_keys
 
 #: Counters kept unless told otherwise: what has a thousandth of the stream is then found.
 CAPACITY = 1024

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, group_sums
 from penstock.model import Grouping, Measurements, Plan, Reason, RoutingTable, Topology
-from penstock.model.arrays import FloatArray, group_sums
 from penstock.model.cost import lit
 from penstock.strategies.route.fill import filled
 from penstock.strategies.route.rebalance import rebalance

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import IntArray, group_counts
+from penstock.common.errors import InvalidValue
+from penstock.common.key_hashing import HashArray
+from penstock.common.parameters import param
 from penstock.model import RoutingTable
-from penstock.model.arrays import IntArray, group_counts
-from penstock.model.errors import InvalidValue
-from penstock.strategies.parameters import param
 from penstock.strategies.route import Destination, KeyRouter, among, modulo, register
 from penstock.strategies.route.fill import dealt_level
-from penstock.strategies.route.keys import HashArray
 from penstock.strategies.route.rebalance import Rebalanced, rebalance
 
 __all__ = ["Rebalanced", "TwoTier", "dealt", "rebalance", "resize"]

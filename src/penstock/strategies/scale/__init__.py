@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
+from penstock.common.arrays import IntArray
+from penstock.common.registry import registry
 from penstock.model import InstanceGraph, Reason
-from penstock.model.arrays import IntArray
 from penstock.strategies.api import Request
-from penstock.strategies.registry import registry
 
 
 @dataclass(frozen=True, eq=False)

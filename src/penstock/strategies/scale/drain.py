@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sums
+from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, NodeUse, Reason, TierCosts
-from penstock.model.arrays import FloatArray, IntArray, group_counts, group_sums
 from penstock.model.cost import ROUNDING, estimate_latency_ms, fraction
 from penstock.strategies.api import Request
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.place.spread import rates_of
 from penstock.strategies.scale import Scaled, register
 from penstock.strategies.scale.slowest import instance_us

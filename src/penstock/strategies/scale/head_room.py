@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
 from penstock.model import Cluster, InstanceGraph, Measurements
-from penstock.model.arrays import IntArray
 from penstock.strategies.partition.class_state import ClassState
 from penstock.strategies.partition.refine import settle
 from penstock.strategies.place.longest_first import longest_first

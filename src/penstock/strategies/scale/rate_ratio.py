@@ -16,10 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_sums
+from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, Grouping, InstanceGraph, Kind, Reason, Topology, expand
-from penstock.model.arrays import FloatArray, IntArray, group_sums
 from penstock.strategies.api import Request, cost_of_running
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.scale import Scaled, register
 
 #: An operator that waits for its disk is not counted as keeping less of a core busy than this.

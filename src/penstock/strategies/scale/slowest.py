@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray, group_sums
+from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, Reason
-from penstock.model.arrays import FloatArray, IntArray, group_sums
 from penstock.model.cost import SATURATED, fraction
 from penstock.strategies.api import Request
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.scale import Scaled, register
 from penstock.strategies.scale.rate_ratio import fixed, rescaled
 

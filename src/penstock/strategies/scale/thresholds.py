@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from penstock.common.arrays import FloatArray, IntArray
+from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, LoadWeights, Node, Reason
-from penstock.model.arrays import FloatArray, IntArray
 from penstock.model.cost import ROUNDING, fraction
 from penstock.strategies.api import Request
 from penstock.strategies.loads import capacity_shares
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.partition.class_state import ClassState
 from penstock.strategies.scale import Scaled, register
 

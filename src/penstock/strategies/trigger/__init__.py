@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
+from penstock.common.registry import registry
 from penstock.model import InvalidValue, Plan, Reason
 from penstock.strategies.api import Request
-from penstock.strategies.registry import registry
 
 
 @dataclass(frozen=True)

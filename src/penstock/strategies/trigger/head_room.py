@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import IntArray
+from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, Measurements, Plan, Reason, expand
-from penstock.model.arrays import IntArray
 from penstock.model.cost import ROUNDING
 from penstock.strategies.api import Request
 from penstock.strategies.loads import max_load
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.replan import stands
 from penstock.strategies.scale.head_room import fewest_nodes, load_limit
 from penstock.strategies.trigger import Verdict, register

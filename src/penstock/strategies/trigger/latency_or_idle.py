@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray
+from penstock.common.parameters import Checked, param
 from penstock.model import NodeUse, Plan, Reason
-from penstock.model.arrays import FloatArray
 from penstock.strategies.api import Request, cost_of_running
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.trigger import Verdict, register
 
 

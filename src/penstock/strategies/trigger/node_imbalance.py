@@ -8,6 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.common.arrays import FloatArray, IntArray
+from penstock.common.parameters import Checked, param
 from penstock.model import (
     Cluster,
     InstanceGraph,
@@ -17,10 +19,8 @@ from penstock.model import (
     Reason,
     violations,
 )
-from penstock.model.arrays import FloatArray, IntArray
 from penstock.model.cost import ROUNDING, lin, lit
 from penstock.strategies.api import Request, cost_of_running
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.trigger import Verdict, register
 
 #: Strategy whose plans are as balanced as this trigger can ask for.

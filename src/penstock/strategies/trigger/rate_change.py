@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from penstock.common.parameters import Checked, param
 from penstock.model import Plan, Reason
 from penstock.strategies.api import Request, cost_of_running
-from penstock.strategies.parameters import Checked, param
 from penstock.strategies.scale.rate_ratio import rate_change
 from penstock.strategies.trigger import Verdict, register
 

@@ -1,0 +1,1 @@
+"""Used everywhere: errors, parameters, registries, key hashing, near-miss hints."""

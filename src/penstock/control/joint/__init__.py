@@ -1,0 +1,1 @@
+"""Several queries planned as one."""

@@ -1,0 +1,1 @@
+"""What uses the product to learn something: papers, comparisons, calibration, benches."""

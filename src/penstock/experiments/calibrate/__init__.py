@@ -1,0 +1,1 @@
+"""Costs of a live Spark, for the simulator."""

@@ -1,0 +1,1 @@
+"""One scenario under several strategies, on Spark or simulated."""

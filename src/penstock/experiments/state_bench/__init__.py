@@ -1,0 +1,1 @@
+"""How long saving, moving and restoring state takes."""

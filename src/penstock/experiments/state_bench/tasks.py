@@ -1,0 +1,175 @@
+"""What the tasks of the state benchmark do: make state, save it, load it, forget it.
+
+Saving and loading are the calls that tasks of a batch make; what lies between, coding, sending,
+keeping and putting together, are the engine's own stages.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.batch import Wave
+from penstock.engine.messages import DRIVER, STATS, Frame, encode_json
+from penstock.engine.state.backup import fragments
+from penstock.state.files.local import StateLog
+from penstock.state.store import Home, forget_all
+from penstock.state.table import KeyedTable
+from penstock.state.versions import Span
+
+#: The stateful operator, and the bytes of a row of its state: a key, a counter and a payload.
+OPERATOR, ROW_BYTES = "held", 100
+
+#: State that a worker was told to make, until it is saved.
+_MADE: dict[tuple[str, int], KeyedTable] = {}
+
+Made = Iterator[tuple[int, bytes]]
+
+
+def made_rows(size_bytes: int, seed: int) -> pa.Table:
+    """Make the rows of a state of about so many bytes."""
+    count = max(1, size_bytes // ROW_BYTES)
+    rng = np.random.default_rng(seed)
+    width = ROW_BYTES - 20
+    payload = pa.py_buffer(rng.bytes(count * width))
+    offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * width)
+    return pa.table(
+        {
+            "key": pa.array(rng.permutation(count)),
+            "n": pa.array(rng.integers(0, 1000, count)),
+            "payload": pa.Array.from_buffers(pa.binary(), count, [None, offsets, payload]),
+        }
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Fill:
+    """Makes state in memory; nothing is saved."""
+
+    wave: Wave
+    sizes: tuple[int, ...]
+
+    def __call__(self, partition: int, frames: Iterable[bytes], place: Path) -> Made:
+        """Make the state of one instance."""
+        _drain(frames)
+        rows = made_rows(self.sizes[partition], seed=partition)
+        state = KeyedTable(("key",)).put(rows).compact()
+        _MADE[self.wave.token, partition] = state
+        yield _answer(partition, total=_total(state))
+
+
+@dataclass(frozen=True, eq=False)
+class Save:
+    """Saves all state of an instance, as a task does at the end of its batch.
+
+    Parameters
+    ----------
+    wave : Wave
+    server : str
+        URL of a server for files that stands for the shared folder; "" for the folder itself.
+    """
+
+    wave: Wave
+    server: str = ""
+
+    def __call__(self, partition: int, frames: Iterable[bytes], place: Path) -> Made:
+        """Save, and send the fragments to those that keep them."""
+        _drain(frames)
+        started, wave = time.perf_counter(), self.wave
+        state = _MADE.pop((wave.token, partition))
+        home = _home(wave, place, self.server)
+        saved = home.save(OPERATOR, partition, -1, wave.version, pa.table({}), state, whole=True)
+        if self.server and home.shared is not None:
+            upload(_url(self.server, partition, saved.run), saved.content)
+        if wave.keepers:
+            for frame in fragments(wave, OPERATOR, partition, saved.run, saved.content):
+                yield frame.partition, frame.pack()
+        run = [saved.run.first, saved.run.last]
+        noted = {"version": wave.version, "run": run, "bytes": saved.content.size}
+        if wave.keepers:
+            noted["backed"] = run
+        yield _answer(partition, saved=noted, seconds=time.perf_counter() - started)
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """Loads the state of an instance, as a task does at the beginning of its batch."""
+
+    wave: Wave
+    server: str = ""
+
+    def __call__(self, partition: int, frames: Iterable[bytes], place: Path) -> Made:
+        """Load, and add up what is there."""
+        _drain(frames)
+        started, wave = time.perf_counter(), self.wave
+        home = _home(wave, place, self.server)
+        if self.server and home.shared is not None:
+            run = Span(0, wave.version)
+            path = home.log.path(OPERATOR, partition, run)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            download(_url(self.server, partition, run), path)
+        state = home.load(OPERATOR, partition, ("key",), wave.version)
+        seconds = time.perf_counter() - started
+        yield _answer(partition, total=_total(state), seconds=seconds)
+
+
+@dataclass(frozen=True, eq=False)
+class Clean:
+    """Forgets all state, and removes what is in files."""
+
+    def __call__(self, partition: int, frames: Iterable[bytes], place: Path) -> Made:
+        """Clean one place."""
+        _drain(frames)
+        _MADE.clear()
+        forget_all()
+        shutil.rmtree(place, ignore_errors=True)
+        pa.default_memory_pool().release_unused()
+        yield _answer(partition)
+
+
+def upload(url: str, content: pa.Buffer) -> None:
+    """Send a file to a server."""
+    request = urllib.request.Request(url, data=memoryview(content), method="PUT")
+    with urllib.request.urlopen(request) as reply:
+        reply.read()
+
+
+def download(url: str, path: Path) -> None:
+    """Fetch a file from a server."""
+    with urllib.request.urlopen(url) as reply, path.open("wb") as out:
+        shutil.copyfileobj(reply, out, 1 << 20)
+
+
+def _home(wave: Wave, place: Path, server: str) -> Home:
+    keeping = wave.keeping
+    if server and keeping.in_checkpoint:
+        # What goes over the network lies in a folder of the node before and after it.
+        keeping = replace(keeping, shared=str(place / "checkpoint"))
+    return Home(keeping, place, wave.token)
+
+
+def _url(server: str, instance: int, run: Span) -> str:
+    return f"{server.rstrip('/')}/{StateLog('').path(OPERATOR, instance, run)}"
+
+
+def _total(state: KeyedTable) -> int:
+    rows = state.base.rows
+    return 0 if rows is None else int(np.asarray(rows.column("n")).sum())
+
+
+def _drain(frames: Iterable[bytes]) -> None:
+    for _ in frames:
+        pass
+
+
+def _answer(instance: int, **values: Any) -> tuple[int, bytes]:
+    body = encode_json({"instance": instance, **values})
+    return 0, Frame(STATS, DRIVER, 0, 0, instance, body).pack()

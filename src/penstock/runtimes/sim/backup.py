@@ -1,0 +1,104 @@
+"""Where the state of a simulation lies: laid out by the code that lays it out in the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from penstock.model import Plan, Topology
+from penstock.state.backup.catalog import Block
+from penstock.state.backup.placement import fitted, spread, state_key, thin
+from penstock.state.backup.recovery import Recovery, plan_recovery
+from penstock.state.store import Keeping
+
+
+def place_of(node: str) -> str:
+    """Return the process of a node that keeps fragments: its first, as in the engine."""
+    return f"{node}/0"
+
+
+def node_of(place: str) -> str:
+    """Return the node of a process."""
+    return place.rpartition("/")[0]
+
+
+class Fragments:
+    """Which nodes keep which fragment of each instance's state.
+
+    The choice is `penstock.state.backup.placement.spread`, what makes an instance save its state
+    anew is `penstock.state.backup.placement.thin`, and who sends what to a new home is
+    `penstock.state.backup.recovery.plan_recovery`; the engine calls the same three. The state of an
+    instance is one block here, where the engine has a chain of them.
+
+    Parameters
+    ----------
+    topology : Topology
+        Parallelism as declared.
+    keeping : Keeping
+    """
+
+    def __init__(self, topology: Topology, keeping: Keeping) -> None:
+        self.keeping = keeping
+        self._topology = topology
+        self._blocks: dict[tuple[str, int], Block] = {}
+
+    @property
+    def blocks(self) -> Mapping[tuple[str, int], Block]:
+        """What peers have, by operator and number of the instance; keepers are places."""
+        return self._blocks
+
+    def settle(self, plan: Plan, nodes: Collection[str]) -> None:
+        """Spread what is new, and what survives less than it could, over the nodes that are there.
+
+        The state of an instance whose own node is gone stays as it is until it is recovered.
+        """
+        if not self.keeping.by_peers:
+            return
+        places = {place_of(node) for node in nodes}
+        code = fitted(self.keeping.raw, self.keeping.check, len(places) - 1)
+        found: dict[tuple[str, int], Block] = {}
+        for name, spots in plan.placement.items():
+            state_mb = self._topology[name].state_mb
+            if state_mb <= 0:
+                continue
+            size = round(state_mb / len(spots) * 1e6)
+            for index, spot in enumerate(spots):
+                home, known = place_of(spot.node), self._blocks.get((name, index))
+                if known is not None and known.size_bytes != size:
+                    # Keys were dealt anew: it is saved whole.
+                    known = None
+                if known is None or (
+                    home in places and not self._untouched(known, home, places, code)
+                ):
+                    known = self._spread(name, index, home, size, places, known)
+                found[name, index] = known
+        self._blocks = found
+
+    def recovery(self, name: str, index: int, nodes: Collection[str], target: str) -> Recovery:
+        """Plan who sends which fragment of an instance's state to a new home.
+
+        Raises
+        ------
+        Unrecoverable
+            When too few fragments are left on the nodes that are there.
+        """
+        known = self._blocks.get((name, index))
+        alive = [place_of(node) for node in nodes]
+        return plan_recovery([known] if known is not None else [], alive, place_of(target))
+
+    def _untouched(self, known: Block, home: str, places: set[str], code: tuple[int, int]) -> bool:
+        """Whether it is clear without looking closer that no other spread survives more."""
+        return (
+            (known.r, known.c) == code
+            and home not in known.keepers
+            and places.issuperset(known.keepers)
+        )
+
+    def _spread(
+        self, name: str, index: int, home: str, size: int, places: set[str], known: Block | None
+    ) -> Block:
+        topology = self._topology.name
+        key = state_key(topology, name, index)
+        wanted = spread(home, key, places, r=self.keeping.raw, c=self.keeping.check)
+        if known is not None and not thin(home, [known], wanted, places):
+            return known
+        return Block(topology, name, index, 0, 0, wanted.r, wanted.c, wanted.keepers, size)

@@ -1,0 +1,204 @@
+"""A whole simulation: first plan, virtual time under the control loop, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.control.events import Event as Decision
+from penstock.control.events import Status
+from penstock.control.explain import headline
+from penstock.control.loop import Loop
+from penstock.control.settings import Settings
+from penstock.model import Cluster, Measurements, Plan, Topology
+from penstock.runtimes.sim.costs import CostProfile
+from penstock.runtimes.sim.faults import Fault, FaultKind
+from penstock.runtimes.sim.moments import Moment, summarise
+from penstock.runtimes.sim.runtime import SimRuntime
+from penstock.runtimes.sim.workload import Workload
+from penstock.strategies import Request, Strategy
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """Something that happened: when, what, and whether the strategy decided it."""
+
+    at_s: float
+    text: str
+    decision: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What came of a simulation.
+
+    Parameters
+    ----------
+    strategy : str
+    runtime : SimRuntime
+        As it ended.
+    first : Plan
+    events : tuple of Event
+        Faults, and all that the loop told.
+    decisions : tuple of penstock.control.Event
+        What the loop decided, each as it was known at the end.
+    plans : int
+        Plans that were applied after the first.
+    """
+
+    strategy: str
+    runtime: SimRuntime
+    first: Plan
+    events: tuple[Event, ...]
+    decisions: tuple[Decision, ...]
+    plans: int
+
+    @property
+    def moments(self) -> Sequence[Moment]:
+        """Every interval."""
+        return self.runtime.moments
+
+    def summary(self, since_s: float = 0.0) -> dict[str, Any]:
+        """Figures of the run from a time on, as plain values."""
+        figures = summarise(self.moments, since_s)
+        return {
+            "strategy": self.strategy,
+            **figures,
+            "plans": self.plans,
+            "state_mb_moved": self.runtime.carried_bytes / 1e6,
+        }
+
+
+def simulate(
+    topology: Topology,
+    cluster: Cluster,
+    strategy: Strategy,
+    workload: Workload,
+    *,
+    seconds: float = 120.0,
+    every_s: float = 10.0,
+    costs: CostProfile | None = None,
+    faults: Sequence[Fault] = (),
+    drop: bool = False,
+    seed: int = 0,
+    interval_s: float = 1.0,
+    watch: Callable[[float], None] | None = None,
+    control: Settings | None = None,
+) -> Run:
+    """Run a topology under a strategy in virtual time.
+
+    Examples
+    --------
+    >>> from penstock.model import Edge, Kind, Operator
+    >>> from penstock.pipeline.sources.rates import Profile
+    >>> from penstock.strategies import strategies
+    >>> pair = Topology("pair", (Operator("read", Kind.SOURCE, cpu_us_per_tuple=100),
+    ...     Operator("work", parallelism=2, cpu_us_per_tuple=500)), (Edge("read", "work"),))
+    >>> run = simulate(pair, Cluster.of(2), strategies.make("even"),
+    ...     Workload({"read": Profile.constant(1000)}), seconds=20)
+    >>> round(run.summary()["throughput_per_s"])
+    1000
+
+    Parameters
+    ----------
+    topology : Topology
+    cluster : Cluster
+    strategy : Strategy
+    workload : Workload
+    seconds : float
+        Virtual time.
+    every_s : float
+        How often the control loop evaluates; 0: the first plan stays.
+    costs : CostProfile, optional
+    faults : sequence of Fault
+    drop : bool
+    seed : int
+        Of everything that is drawn.
+    interval_s : float
+        Length of the moments that are kept.
+    watch : callable, optional
+        Called with the virtual time now and then.
+    control : Settings, optional
+        Of the control loop, instead of those that `settings` makes of `every_s`.
+
+    Raises
+    ------
+    Refused
+        When the strategy does not take the first request.
+    """
+    first = first_plan(topology, cluster, strategy, workload, costs or CostProfile(), seed)
+    runtime = SimRuntime(
+        topology,
+        cluster,
+        first,
+        workload,
+        costs=costs,
+        faults=faults,
+        drop=drop,
+        seed=seed,
+        interval_s=interval_s,
+    )
+    told: dict[int, Decision] = {}
+    loop: Loop | None = None
+    if every_s:
+        loop = Loop(
+            runtime,
+            strategy,
+            control or settings(cluster, faults, every_s, interval_s),
+            clock=lambda: runtime.now_s,
+            seed=seed,
+            listener=lambda event: told.__setitem__(event.number, event),
+        )
+    while runtime.now_s < seconds - 1e-9:
+        runtime.advance(min(interval_s, seconds - runtime.now_s))
+        if watch is not None:
+            watch(runtime.now_s)
+        if loop is not None:
+            loop.tick()
+    decisions = tuple(e for e in told.values() if e.status is not Status.NOTED)
+    events = [Event(fault.at_s, str(fault), decision=False) for fault in faults]
+    events += [Event(e.now_s, headline(e), e.status is not Status.NOTED) for e in told.values()]
+    events.sort(key=lambda e: e.at_s)
+    return Run(strategy.name, runtime, first, tuple(events), decisions, runtime.changes)
+
+
+def settings(
+    cluster: Cluster, faults: Sequence[Fault], every_s: float, interval_s: float
+) -> Settings:
+    """Make settings of the loop: its own, evaluating so often, with all nodes that will be there.
+
+    A batch of the loop is an interval of the simulation. As many nodes are never released as faults
+    will kill, and one more: nothing can run on none.
+    """
+    added = sum(fault.count for fault in faults if fault.kind is FaultKind.ADD_NODE)
+    killed = sum(fault.kind is FaultKind.KILL_NODE for fault in faults)
+    return Settings(
+        every=max(1, round(every_s / interval_s)),
+        min_nodes=min(len(cluster), 1 + killed),
+        max_nodes=len(cluster) + added,
+    )
+
+
+def first_plan(
+    topology: Topology,
+    cluster: Cluster,
+    strategy: Strategy,
+    workload: Workload,
+    costs: CostProfile,
+    seed: int,
+) -> Plan:
+    """Ask for the plan that a run starts with: all that is known are the rates of the sources."""
+    rates = {name: profile.rate(0.0) for name, profile in workload.rates.items()}
+    answer = strategy.plan(
+        Request(
+            topology,
+            cluster,
+            Measurements(source_rates=rates),
+            rng=np.random.default_rng(seed),
+        )
+    )
+    assert isinstance(answer, Plan), "without a running plan a strategy never keeps it"
+    return answer

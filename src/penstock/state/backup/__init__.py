@@ -1,0 +1,1 @@
+"""Erasure-coded fragments of state, who keeps them, and how state is restored from them."""

@@ -1,0 +1,1 @@
+"""State segments as files, on a local disk or at an address."""
