@@ -37,13 +37,13 @@ from rich.table import Table
 from penstock import spark as engine
 from penstock.apps.wordcount import WordCount
 from penstock.engine.driver.driver import BatchResult, Driver
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 from penstock.model import Plan
 from penstock.pipeline import Discard
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
-from penstock.state.store import Keeping
+from penstock.state.store import StateConfig
 from penstock.strategies import Request, strategies
 
 NOTE = Console(stderr=True)
@@ -52,7 +52,7 @@ NOTE = Console(stderr=True)
 class Alone(SparkBackend):
     """Knows of no node that could keep anything."""
 
-    def keepers(self) -> Mapping[str, str]:
+    def backup_nodes(self) -> Mapping[str, str]:
         """Return none."""
         return {}
 
@@ -61,7 +61,7 @@ class Way:
     """One driver with its own state, on executors that it shares with the others."""
 
     def __init__(
-        self, spark: SparkSession, name: str, keeping: Keeping, root: Path, asked: Any
+        self, spark: SparkSession, name: str, state_config: StateConfig, root: Path, asked: Any
     ) -> None:
         self.name = name
         self.times: list[float] = []
@@ -71,11 +71,11 @@ class Way:
         source = app.source(1e9, zipf=asked.zipf, seed=1)
         sinks: Any = {"counts": Discard()}
         pipeline = app.pipeline(source, sinks, parallelism=asked.nodes)
-        self.layout = Layout.of(pipeline)
+        self.job_graph = JobGraph.of(pipeline)
         executors = jvm_of(spark.sparkContext).executors()
         apart = stand_apart(executors)
         homes = executor_ids(executors, apart)
-        topology, cluster = self.layout.topology(asked.nodes), cluster_of(executors, apart)
+        topology, cluster = self.job_graph.topology(asked.nodes), cluster_of(executors, apart)
         plan = strategies.make("even").plan(Request(topology, cluster))
         assert isinstance(plan, Plan)
         kind = Alone if name == "none" else SparkBackend
@@ -86,7 +86,7 @@ class Way:
             apart=apart,
         )
         folder = root / name.replace(" ", "-")
-        self.driver = Driver(self.layout, self.backend, folder, plan, keeping=keeping)
+        self.driver = Driver(self.job_graph, self.backend, folder, plan, state_config=state_config)
         self.source = pipeline.steps[0].name
 
     def batch(self, start: int, stop: int) -> BatchResult:
@@ -112,12 +112,12 @@ def measure(spark: SparkSession, root: Path, asked: Any) -> list[dict[str, Any]]
     """Run all ways in turn."""
     checked: dict[str, Any] = {"raw": asked.raw, "check": asked.check}
     ways = [
-        Way(spark, name, keeping, root, asked)
-        for name, keeping in (
-            ("none", Keeping("peers", **checked)),
-            ("checkpoint", Keeping("checkpoint")),
-            ("at once", Keeping("peers", every=1, **checked)),
-            ("held", Keeping("peers", **checked)),
+        Way(spark, name, state_config, root, asked)
+        for name, state_config in (
+            ("none", StateConfig("peers", **checked)),
+            ("checkpoint", StateConfig("checkpoint")),
+            ("at once", StateConfig("peers", every=1, **checked)),
+            ("held", StateConfig("peers", **checked)),
         )
     ]
     ways[0].backend.warm_up()

@@ -270,7 +270,7 @@ def _wait_penstock(
         .sink("out", Memory())
     )
     ends: list[float] = []
-    runs: list[engine.Run] = []
+    runs: list[engine.Query] = []
 
     def listen(observed: Observed) -> None:
         ends.append(time.monotonic())
@@ -437,7 +437,7 @@ def _feed_source(spark: SparkSession, fed: Feeding, nodes: int, patience_s: floa
     reached = np.array([fed.profile.position(at) for at in (*ticks, fed.seconds)])
     sizes = np.diff(reached)
     fed.arrived.extend(zip((ticks + TICK_S / 2).tolist(), sizes.tolist(), strict=True))
-    runs: list[engine.Run] = []
+    runs: list[engine.Query] = []
     hopeless = threading.Event()
 
     def listen(observed: Observed) -> None:

@@ -1,10 +1,10 @@
 """One instance whose state grows to millions of keys within a memory budget.
 
 The state grows to each of the given sizes; there, batches look up, change and save keys drawn at
-random, through the same `Home` as the tasks of a run. Shown are the median batch, in time and CPU
-time of all threads; the longest of those that put the state in order again; and memory: what only
-this process has at the time and had at the most since the size before, and pages of mapped files,
-which the system takes back when it needs them.
+random, through the same `StateStore` as the tasks of a run. Shown are the median batch, in time and
+CPU time of all threads; the longest of those that put the state in order again; and memory: what
+only this process has at the time and had at the most since the size before, and pages of mapped
+files, which the system takes back when it needs them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 
-from penstock.state.store import Home, Keeping
+from penstock.state.store import StateConfig, StateStore
 
 
 def rows(numbers: Any, value: int) -> pa.Table:
@@ -72,7 +72,7 @@ def _resident() -> tuple[float, float]:
 class Instance:
     """The state of one instance, batch after batch."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: StateStore) -> None:
         self.home, self.version = home, -1
 
     def batch(self, changed: pa.Table, *, get: bool) -> tuple[float, float, bool]:
@@ -93,7 +93,7 @@ def measure(
     sizes: list[int], touched: int, batches: int, memory_mb: float, folder: Path
 ) -> list[dict[str, Any]]:
     """Grow to every size, and run batches there."""
-    home = Home(Keeping("checkpoint", str(folder), memory_mb=memory_mb), folder, "bench")
+    home = StateStore(StateConfig("checkpoint", str(folder), memory_mb=memory_mb), folder, "bench")
     instance, watch, rng = Instance(home), Memory(), np.random.default_rng(0)
     reached, found = 0, []
     for size in sizes:

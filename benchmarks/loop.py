@@ -52,7 +52,7 @@ from tables import show
 from penstock import spark as engine
 from penstock.apps.commcount import CommCount
 from penstock.control import Event, Settings
-from penstock.control.events import Status
+from penstock.control.events import DecisionStatus
 from penstock.control.runtime import Applied
 from penstock.model import Plan
 from penstock.pipeline import Discard, Pipeline, count
@@ -105,7 +105,7 @@ class Trace:
 
     def decided(self, event: Event) -> None:
         """Take note of a decision, or of more of it."""
-        if event.number not in self.events or event.status is Status.DONE:
+        if event.number not in self.events or event.status is DecisionStatus.DONE:
             gained = f"; {event.gained.text}" if event.gained else ""
             NOTE.print(f"  {self.now:5.0f} s {event.status.value}: {event.text}{gained}")
         for step in event.steps[len(self.events.get(event.number, event).steps) :]:
@@ -116,7 +116,7 @@ class Trace:
     @property
     def made(self) -> list[Event]:
         """Decisions that changed something, or were to."""
-        passive = (Status.NOTED, Status.REFUSED, Status.RECOMMENDED)
+        passive = (DecisionStatus.NOTED, DecisionStatus.REFUSED, DecisionStatus.RECOMMENDED)
         return [event for event in self.events.values() if event.status not in passive]
 
     def node_seconds(self) -> float:
@@ -152,12 +152,12 @@ def watched(
     spark: SparkSession,
     pipeline: Pipeline,
     strategy: Any,
-    each: Callable[[engine.Run, Trace], None] = lambda run, trace: None,
+    each: Callable[[engine.Query, Trace], None] = lambda run, trace: None,
     **options: Any,
-) -> Iterator[tuple[engine.Run, Trace]]:
+) -> Iterator[tuple[engine.Query, Trace]]:
     """Run a pipeline, which is stopped in the end, and see what it does."""
     trace = Trace()
-    made: list[engine.Run] = []
+    made: list[engine.Query] = []
 
     def listen(observed: Observed) -> None:
         trace.batches.append((trace.now, observed))
@@ -188,7 +188,7 @@ def follow(
     pipeline: Pipeline,
     strategy: Any,
     seconds: float,
-    each: Callable[[engine.Run, Trace], None] = lambda run, trace: None,
+    each: Callable[[engine.Query, Trace], None] = lambda run, trace: None,
     **options: Any,
 ) -> Trace:
     """Run a pipeline to its end, or for so many seconds, and return what was seen."""
@@ -347,7 +347,7 @@ class InTurn(Backlog):
             self._given += self._size
         return self._given
 
-    def batch(self, run: engine.Run) -> float:
+    def batch(self, run: engine.Query) -> float:
         """Have a batch run, and return the seconds until the next was asked for."""
         self._await(run)
         self._asked.clear()
@@ -361,7 +361,7 @@ class InTurn(Backlog):
         self._over = True
         self._go.set()
 
-    def _await(self, run: engine.Run) -> None:
+    def _await(self, run: engine.Query) -> None:
         while not self._asked.wait(1.0):
             if run.await_end(0.0):
                 raise RuntimeError("the run ended before its rows did")
@@ -408,7 +408,7 @@ def _dealt(
     """Run all ways in turn, in another order every round."""
     size, nodes = asked.rows, asked.nodes
     took: dict[str, list[float]] = {name: [] for name in names}
-    lanes: dict[str, tuple[InTurn, engine.Run, Trace, str]] = {}
+    lanes: dict[str, tuple[InTurn, engine.Query, Trace, str]] = {}
     order = random.Random(0)
     # An instance a node, whatever the load, which looks small while others have their turns: only
     # the keys are to move.
@@ -490,7 +490,7 @@ def slow_node(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
     seen: dict[str, float] = {}
     victim: list[str] = []
 
-    def each(run: engine.Run, trace: Trace) -> None:
+    def each(run: engine.Query, trace: Trace) -> None:
         on = Counter(spot.node for spots in run.plan.placement.values() for spot in spots)
         if len(trace.batches) <= BOUND:
             victim[:] = victim or [max(on)]
@@ -556,7 +556,7 @@ def pause(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
     pending: list[tuple[str, Plan]] = []
     last = [first - every, 0]
 
-    def each(run: engine.Run, trace: Trace) -> None:
+    def each(run: engine.Query, trace: Trace) -> None:
         number = len(trace.batches)
         if not pending and number - last[0] >= every and last[1] < moves:
             way = next(ways)
@@ -578,8 +578,8 @@ def pause(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
         if not took.left:
             pending.clear()
         NOTE.print(
-            f"  {trace.now:5.0f} s {way}: {took.ahead_bytes / 1e6:.1f} MB ahead, "
-            f"{took.riding_bytes / 1e6:.1f} MB with a batch, {took.state_bytes / 1e6:.1f} MB in "
+            f"  {trace.now:5.0f} s {way}: {took.precopied_bytes / 1e6:.1f} MB ahead, "
+            f"{took.inband_bytes / 1e6:.1f} MB with a batch, {took.state_bytes / 1e6:.1f} MB in "
             f"{took.seconds:.2f} s"
         )
 
@@ -602,8 +602,8 @@ def pause(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
                 "way": name,
                 "pauses": len(mine),
                 "carried_mb": max(took.state_bytes for _, took in mine) / 1e6,
-                "with_batch_mb": max(took.riding_bytes for _, took in mine) / 1e6,
-                "ahead_mb": max(took.ahead_bytes for _, took in mine) / 1e6,
+                "with_batch_mb": max(took.inband_bytes for _, took in mine) / 1e6,
+                "ahead_mb": max(took.precopied_bytes for _, took in mine) / 1e6,
                 "stood_still_s": max(took.seconds for _, took in mine),
                 "median_without_output_s": statistics.median(around),
                 "longest_without_output_s": max(around),

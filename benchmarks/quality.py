@@ -31,7 +31,7 @@ from rich.table import Table
 from penstock.files import load_topology
 from penstock.model import Edge, Grouping, Kind, Measurements, Operator, Plan, Topology, expand
 from penstock.model.sizing import sized_for
-from penstock.planning import Outcome, ask, request
+from penstock.planning import PlanOutcome, ask, request
 from penstock.strategies import Request, strategies
 
 REAL = Path(__file__).parents[1] / "tests" / "data" / "topologies"
@@ -99,7 +99,7 @@ def cut_table(names: Sequence[str], nodes: Sequence[int], generated: int) -> dic
     return {"rows": rows, "summary": {name: _against_metis(rows, name) for name in names}}
 
 
-def _figures(outcome: Outcome) -> dict[str, Any] | None:
+def _figures(outcome: PlanOutcome) -> dict[str, Any] | None:
     if outcome.plan is None:
         return None
     cost = outcome.plan.after

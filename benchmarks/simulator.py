@@ -29,7 +29,7 @@ from penstock.files import load_topology
 from penstock.model import Cluster, Edge, Grouping, Kind, Operator, Topology, expand
 from penstock.model.sizing import sized_for
 from penstock.pipeline.sources.rates import Profile
-from penstock.runtimes.sim import KeySpace, Run, Workload, parse_fault, simulate
+from penstock.runtimes.sim import KeySpace, SimulatedRun, Workload, parse_fault, simulate
 from penstock.strategies import strategies
 
 #: Peak of the daily profile, as a part of the rate that the largest graph declares.
@@ -118,7 +118,7 @@ def largest(nodes: int, seconds: float, strategy: str) -> dict[str, Any]:
     return _row("largest", run, time.perf_counter() - begun_s, nodes, len(graph))
 
 
-def _row(case: str, run: Run, wall_s: float, nodes: int, instances: int) -> dict[str, Any]:
+def _row(case: str, run: SimulatedRun, wall_s: float, nodes: int, instances: int) -> dict[str, Any]:
     summary = run.summary()
     totals = run.runtime.totals()
     rest = totals["arrived"] - totals["processed"] - totals["queued"] - totals["dropped"]

@@ -166,7 +166,7 @@ def _below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
 
 def _disk(folder: Path) -> dict[str, float]:
     state = [file for file in (folder / "state").rglob("*") if file.is_file()]
-    journal = list((folder / "journal").rglob("*.json"))
+    commit_log = list((folder / "journal").rglob("*.json"))
     size = 0.0
     for file in state:
         try:
@@ -176,7 +176,7 @@ def _disk(folder: Path) -> dict[str, float]:
     return {
         "state_mb": size,
         "state_files": float(len(state)),
-        "journal_files": float(len(journal)),
+        "journal_files": float(len(commit_log)),
     }
 
 

@@ -33,7 +33,7 @@ MOST_PER_S = 1e15
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlanOutcome:
     """What one strategy answered.
 
     Parameters
@@ -180,7 +180,7 @@ def request(
     )
 
 
-def ask(base: Request, strategy: str, seed: int = 0) -> Outcome:
+def ask(base: Request, strategy: str, seed: int = 0) -> PlanOutcome:
     """Ask one strategy; a refusal is an outcome, not an error.
 
     Every strategy gets a generator of its own, so that its plan does not depend on which others
@@ -197,10 +197,10 @@ def ask(base: Request, strategy: str, seed: int = 0) -> Outcome:
         answer = error
     seconds = time.perf_counter() - start_s
     if isinstance(answer, Plan):
-        return Outcome(strategy, seconds, answer)
+        return PlanOutcome(strategy, seconds, answer)
     if isinstance(answer, Keep):
-        return Outcome(strategy, seconds, None, tuple(str(r) for r in answer.reasons))
-    return Outcome(strategy, seconds, None, (str(answer),))
+        return PlanOutcome(strategy, seconds, None, tuple(str(r) for r in answer.reasons))
+    return PlanOutcome(strategy, seconds, None, (str(answer),))
 
 
 def chosen(names: str) -> tuple[str, ...]:

@@ -7,14 +7,14 @@ from penstock.runtimes.spark.backend import ExecutorLost
 from penstock.runtimes.spark.dataframe_sink import Writer
 from penstock.runtimes.spark.group import Group, start_together
 from penstock.runtimes.spark.options import Options
-from penstock.runtimes.spark.query import Run, start
+from penstock.runtimes.spark.query import Query, start
 from penstock.runtimes.spark.session import cluster, embedded, session
 
 __all__ = [
     "ExecutorLost",
     "Group",
     "Options",
-    "Run",
+    "Query",
     "Writer",
     "cluster",
     "embedded",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.apps import App, apps, latest
 from penstock.apps.backblaze import SCHEMA as DRIVES
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 from penstock.model import InvalidValue
 from penstock.pipeline.sinks import Memory
 from penstock.pipeline.sources.memory import Lines, Rows
@@ -152,7 +152,7 @@ def test_drives_that_cannot_be_right() -> None:
 def test_shape(name: str) -> None:
     app = apps.make(name)
     source = app.source(500, rows=10)
-    whole, split = (Layout.of(app.pipeline(source, chain=chain)) for chain in (True, False))
+    whole, split = (JobGraph.of(app.pipeline(source, chain=chain)) for chain in (True, False))
     assert len(whole.vertices) <= len(split.vertices)
     assert {step.name for step in whole.sinks()} == set(app.keys)
     topology = split.topology(2)
@@ -164,8 +164,8 @@ def test_shape(name: str) -> None:
 def test_the_papers_graphs() -> None:
     def edges(name: str) -> set[tuple[str, str]]:
         app = apps.make(name)
-        wires = Layout.of(app.pipeline(app.source(), chain=False)).wires
-        return {(wire.source.split("+")[0], wire.target.split("+")[0]) for wire in wires}
+        edges = JobGraph.of(app.pipeline(app.source(), chain=False)).edges
+        return {(edge.source.split("+")[0], edge.target.split("+")[0]) for edge in edges}
 
     assert edges("topn") == {("words", "count"), ("count", "rank"), ("rank", "total")}
     assert edges("topn-merge") == {("lines", "split"), ("split", "count"), ("count", "merge")}

@@ -15,7 +15,7 @@ from penstock.cli.main import app
 from penstock.experiments.compare.scenario import Engine, Scenario, Tell, compare
 from penstock.model import PenstockError
 from penstock.report.comparison import FIGURES, Entry, Instant, entry_of
-from penstock.store.records import BatchRecord, Run, RunRecords
+from penstock.store.records import BatchRecord, RunRecord, RunRecords
 
 LEVEL = ("compare", "wordcount", "--engine", "sim", "--rate", "5000", "--seconds", "20")
 
@@ -107,7 +107,7 @@ def record(strategy: str, **run: object) -> RunRecords:
         for i in range(8)
     )
     plain = {"rows_lost": 0, "rows_duplicated": 0, **run}
-    return RunRecords(Run("r", "wordcount", strategy, 100.0, **plain), batches)  # type: ignore[arg-type]
+    return RunRecords(RunRecord("r", "wordcount", strategy, 100.0, **plain), batches)  # type: ignore[arg-type]
 
 
 def fake(scenario: Scenario, strategy: str, tell: Tell) -> Entry:
@@ -187,7 +187,7 @@ def test_figures_of_a_run_on_spark() -> None:
     assert [i.nodes for i in entry.series] == [2] * 4 + [4] * 4
     assert entry.sound
     with pytest.raises(PenstockError, match="no batch"):
-        entry_of(RunRecords(Run("r", "wordcount", "even", 1.0)))
+        entry_of(RunRecords(RunRecord("r", "wordcount", "even", 1.0)))
 
 
 def test_the_best_is_marked_unless_all_are() -> None:

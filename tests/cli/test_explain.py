@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.control.events import Event, Status, StepTaken
+from penstock.control.events import DecisionStatus, Event, StepTaken
 from penstock.control.explain import ENDINGS, explain
 from penstock.control.gain import Gained
 from penstock.model import Cost, Reason
-from penstock.store import DECISION, EventRecord, MetricsStore, Run
+from penstock.store import DECISION, EventRecord, MetricsStore, RunRecord
 
 RUNNER = CliRunner()
 
@@ -23,7 +23,7 @@ EVENT = Event(
     1,
     109,
     110.0,
-    Status.DONE,
+    DecisionStatus.DONE,
     "1 -> 2 nodes, 13 instances move: the busiest node is at 1.80",
     (Reason("the busiest node is at 1.80", {"load": 1.8}),),
     {
@@ -51,9 +51,9 @@ EVENT = Event(
     0.05,
     (
         StepTaken("step 1 of 2: 13 instances", 110, 0.4, 2_000_000),
-        StepTaken("step 2 of 2: 1 instances", 112, 0.2, 500_000, ahead_bytes=90_000_000),
+        StepTaken("step 2 of 2: 1 instances", 112, 0.2, 500_000, precopied_bytes=90_000_000),
         StepTaken("x", 113, failed="no"),
-        StepTaken("y", 114, ahead_bytes=8_000_000, riding_bytes=1_000_000),
+        StepTaken("y", 114, precopied_bytes=8_000_000, inband_bytes=1_000_000),
     ),
     Gained("the load went from 1.8 to 0.7, predicted 0.7", True, 0.7, 1.0),
 )
@@ -63,8 +63,8 @@ EVENT = Event(
 def store(tmp_path: Path) -> str:
     place = tmp_path / "metrics.sqlite"
     with MetricsStore.open(place) as made:
-        made.put_run(Run("r1", "words", "penstock", 10.0))
-        made.put_run(Run("r0", "words", "penstock", 5.0))
+        made.put_run(RunRecord("r1", "words", "penstock", 10.0))
+        made.put_run(RunRecord("r0", "words", "penstock", 5.0))
         made.put_event(EventRecord("r1", 0, 11.0, "plan", "the first plan"))
         made.put_event(EVENT.record("r1", 7, 12.0))
     return str(place)
@@ -137,6 +137,6 @@ def test_no_store_and_no_decision_are_said(store: str, tmp_path: Path) -> None:
 
 
 def test_every_status_can_be_told() -> None:
-    assert set(ENDINGS) == set(Status)
-    bare = Event(1, 3, 4.0, Status.NOTED, "the number of nodes is fixed")
+    assert set(ENDINGS) == set(DecisionStatus)
+    bare = Event(1, 3, 4.0, DecisionStatus.NOTED, "the number of nodes is fixed")
     assert explain(bare).endswith("the number of nodes is fixed")

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from penstock.cli import chaos
 from penstock.cli.main import app
-from penstock.experiments.chaos_trial import Outcome
+from penstock.experiments.chaos_trial import TrialOutcome
 from penstock.faults.schedules import Schedule
 
 pytest.importorskip("pyspark")
@@ -63,10 +63,12 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         for schedule in chosen:
             equal = {"counts": len(seen) != 1}
             seen.append(schedule)
-            yield Outcome(str(schedule), schedule.app, schedule.name, equal, 1.0, "", ["a plan"])
+            yield TrialOutcome(
+                str(schedule), schedule.app, schedule.name, equal, 1.0, "", ["a plan"]
+            )
         for name in drivers:
             seen.append(name)
-            yield Outcome(name, name, "kill-driver", {"counts": True})
+            yield TrialOutcome(name, name, "kill-driver", {"counts": True})
 
     monkeypatch.setattr(chaos, "_outcomes", outcomes)
     monkeypatch.setattr(chaos, "require_java", lambda: None)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.store.histogram import Histogram
-from penstock.store.records import BatchRecord, Run
+from penstock.store.records import BatchRecord, RunRecord
 from penstock.store.store import MetricsStore
 
 RUNNER = CliRunner()
@@ -20,7 +20,7 @@ RUNNER = CliRunner()
 def store(tmp_path: Path) -> str:
     place = tmp_path / "metrics.sqlite"
     with MetricsStore.open(place) as made:
-        made.put_run(Run("r1", "words", "even", 10.0))
+        made.put_run(RunRecord("r1", "words", "even", 10.0))
         latency = Histogram.of([5.0, 7.0])
         made.put_batch(BatchRecord("r1", 0, 10.0, 500.0, rows_in=40, latency=latency))
     return str(place)

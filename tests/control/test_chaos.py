@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.control.scene import scene
 
-from penstock.control.events import Event, Status
+from penstock.control.events import DecisionStatus, Event
 from penstock.control.runtime import SPARE
 from penstock.control.settings import Settings
 from penstock.control.states import State
@@ -79,5 +79,11 @@ def test_the_loop_survives_anything(strategy: str, seed: int) -> None:
     assert {s.node for spots in runtime.plan.placement.values() for s in spots} <= set(
         runtime.cluster.names
     )
-    ends = {Status.DONE, Status.REFUSED, Status.FAILED, Status.GIVEN_UP, Status.NOTED}
+    ends = {
+        DecisionStatus.DONE,
+        DecisionStatus.REFUSED,
+        DecisionStatus.FAILED,
+        DecisionStatus.GIVEN_UP,
+        DecisionStatus.NOTED,
+    }
     assert {event.status for event in wild.events.values()} <= ends

@@ -7,11 +7,11 @@ import json
 import pytest
 from tests.control.scene import Scene, scene
 
-from penstock.control.events import Event, Status
+from penstock.control.events import DecisionStatus, Event
 from penstock.control.recorder import Recorder
 from penstock.control.settings import Settings
 from penstock.model import InvalidValue
-from penstock.store import DECISION, EventRecord, MetricsStore, Run
+from penstock.store import DECISION, EventRecord, MetricsStore, RunRecord
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_events_are_json_and_come_back_equal(grown: Scene) -> None:
 
 def test_an_event_has_all_that_happened(grown: Scene) -> None:
     event = next(e for e in grown.events.values() if e.moved)
-    assert event.status is Status.DONE
+    assert event.status is DecisionStatus.DONE
     assert event.measured["arriving_per_s"] > 4000
     assert event.before is not None
     assert event.predicted is not None
@@ -46,7 +46,7 @@ def test_an_event_has_all_that_happened(grown: Scene) -> None:
 def test_the_recorder_completes_an_event_under_its_number(grown: Scene) -> None:
     numbers = iter(range(10, 100))
     with MetricsStore.open(":memory:") as store:
-        store.put_run(Run("r1", "wordcount", "penstock", 0.0))
+        store.put_run(RunRecord("r1", "wordcount", "penstock", 0.0))
         recorder = Recorder(store, "r1", clock=lambda: 5.0, number=lambda: next(numbers))
         for event in grown.told:
             recorder(event)

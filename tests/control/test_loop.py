@@ -13,11 +13,11 @@ from tests.control.scene import Scene, first_plan, scene, small_nodes
 
 from penstock.control import apply
 from penstock.control.decision import SPARE_NODES
-from penstock.control.events import Event, Status
+from penstock.control.events import DecisionStatus, Event
 from penstock.control.loop import Loop
 from penstock.control.runtime import SPARE, Applied, Observation
 from penstock.control.settings import Settings
-from penstock.control.states import TRANSITIONS, IllegalTransition, Machine, State
+from penstock.control.states import TRANSITIONS, IllegalTransition, State, StateMachine
 from penstock.model import InvalidValue, Keep, Plan, Reason, Refused, Topology, diff
 from penstock.strategies import Request, make_plan, strategies
 from penstock.testing.fake_runtime import FakeRuntime
@@ -121,7 +121,7 @@ def test_recommend_only_shows_everything_and_changes_nothing(strategy: str) -> N
     assert inner.plan is before
     assert loop.state is State.IDLE
     assert events
-    assert {e.status for e in events} == {Status.RECOMMENDED}
+    assert {e.status for e in events} == {DecisionStatus.RECOMMENDED}
     moving = [e for e in events if e.moved]
     assert moving
     assert moving[0].predicted is not None
@@ -158,12 +158,12 @@ def test_a_gain_that_did_not_come_is_noticed_and_not_repeated_blindly() -> None:
         strategy=Scripted(lying), settings=settings, plan=first_plan("even", small_nodes(4))
     )
     vain.run(300)
-    done = [e for e in vain.events.values() if e.status is Status.DONE]
+    done = [e for e in vain.events.values() if e.status is DecisionStatus.DONE]
     assert [e.gained.came for e in done if e.gained] == [False] * len(done)
     gaps = np.diff([e.batch for e in done])
     assert len(done) >= 3
     assert (gaps[1:] >= 1.5 * gaps[:-1]).all(), gaps
-    refused = [e for e in vain.events.values() if e.status is Status.REFUSED]
+    refused = [e for e in vain.events.values() if e.status is DecisionStatus.REFUSED]
     assert refused
     assert "in vain" in refused[0].text
     # Once for each back-off, not in every round of it.
@@ -215,7 +215,7 @@ def test_a_cut_change_that_would_overload_a_node_is_refused() -> None:
         nodes=2,
     )
     packed.run(10)
-    assert packed.events[1].status is Status.REFUSED
+    assert packed.events[1].status is DecisionStatus.REFUSED
     assert "apply" not in methods(packed.runtime)
 
 
@@ -229,7 +229,7 @@ def test_a_step_that_fails_leaves_the_plan_and_is_not_repeated_at_once() -> None
     before = broken.runtime.plan
     broken.run(30)
     assert broken.runtime.plan is before
-    failed = [e for e in broken.events.values() if e.status is Status.FAILED]
+    failed = [e for e in broken.events.values() if e.status is DecisionStatus.FAILED]
     assert len(failed) == 1
     assert failed[0].steps[-1].failed == "the state could not be carried"
     assert broken.loop.state is State.IDLE
@@ -243,7 +243,7 @@ def test_nodes_that_do_not_come_are_given_up() -> None:
     alone = scene(rising, nodes=2, settings=Settings(max_nodes=6, node_wait=10), start_batches=None)
     before = alone.runtime.plan
     alone.run(90)
-    given_up = [e for e in alone.events.values() if e.status is Status.GIVEN_UP]
+    given_up = [e for e in alone.events.values() if e.status is DecisionStatus.GIVEN_UP]
     assert given_up
     assert "0 of" in given_up[0].steps[1].failed
     assert alone.runtime.calls[-1][1:] == ("request_nodes", 2)
@@ -265,9 +265,9 @@ def test_nodes_that_came_take_the_places_of_the_spare_ones() -> None:
 def test_a_cluster_that_cannot_change_is_said_once_and_lived_with() -> None:
     fixed = scene(rising, nodes=2, settings=Settings(max_nodes=6), elastic=False)
     fixed.run(150)
-    notes = [e for e in fixed.events.values() if e.status is Status.NOTED]
-    assert len(notes) == 1
-    assert "fixed" in notes[0].text
+    metrics = [e for e in fixed.events.values() if e.status is DecisionStatus.NOTED]
+    assert len(metrics) == 1
+    assert "fixed" in metrics[0].text
     asked = [call for call in fixed.runtime.calls if call[1] == "request_nodes"]
     assert len(asked) == 1
 
@@ -326,7 +326,7 @@ def test_a_loss_interrupts_the_decision_in_flight() -> None:
     victim = lose_one(lossy)
     lossy.run(1)
     assert victim not in lossy.runtime.plan.active
-    ended = [e for e in lossy.events.values() if e.status is Status.GIVEN_UP]
+    ended = [e for e in lossy.events.values() if e.status is DecisionStatus.GIVEN_UP]
     assert victim in ended[0].steps[-1].what
 
 
@@ -358,8 +358,11 @@ def test_a_step_waits_for_its_state_to_be_copied_ahead() -> None:
     assert waiting.loop.state is State.MOVING
     assert "apply" not in methods(waiting.runtime)
     waiting.run(26)
-    assert [event.status for event in waiting.told[:2]] == [Status.DECIDED, Status.MOVING]
-    assert waiting.events[1].status is Status.DONE
+    assert [event.status for event in waiting.told[:2]] == [
+        DecisionStatus.DECIDED,
+        DecisionStatus.MOVING,
+    ]
+    assert waiting.events[1].status is DecisionStatus.DONE
     moved = [step for step in steps(waiting) if step[1].startswith("step")]
     assert [what for _, what in moved] == [what for _, what in steps(plain)]
     assert [batch for batch, what in steps(waiting) if what.startswith("copy state ahead of")] == [
@@ -372,7 +375,7 @@ def test_a_step_is_made_in_as_many_portions_as_it_takes() -> None:
     plain, slowly = turning(), turning(portions=3)
     plain.run(30)
     slowly.run(30)
-    assert slowly.events[1].status is Status.DONE
+    assert slowly.events[1].status is DecisionStatus.DONE
     whole = [what for _, what in steps(plain)]
     assert [what for _, what in steps(slowly)] == [
         told for what in whole for told in (*(2 * [f"a portion of {what}"]), what)
@@ -386,7 +389,7 @@ def test_a_step_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "AHEAD_BATCHES", 5)
     slow = turning(ahead_batches=10_000)
     slow.run(60)
-    assert slow.events[1].status is Status.DONE
+    assert slow.events[1].status is DecisionStatus.DONE
     waits = [batch for batch, _ in steps(slow)]
     assert all(b - a == 5 for a, b in zip(waits[::2], waits[1::2], strict=True))
 
@@ -398,7 +401,7 @@ def test_a_loss_ends_what_is_copied_ahead_and_waits_for_nothing() -> None:
     before = lossy.runtime.plan
     victim = lose_one(lossy)
     lossy.run(1)
-    assert lossy.events[1].status is Status.GIVEN_UP
+    assert lossy.events[1].status is DecisionStatus.GIVEN_UP
     assert (10, before) in lossy.runtime.prepared, "what is in force moves nothing"
     assert [call[0] for call in lossy.runtime.calls if call[1] == "apply"] == [10]
     assert victim not in lossy.runtime.plan.active
@@ -419,10 +422,10 @@ def test_skewed_keys_are_dealt_anew_without_moving_an_instance() -> None:
         weights={"count": weights / weights.sum()},
     )
     skewed.run(60)
-    dealt = [e for e in skewed.events.values() if e.partitions]
-    assert len(dealt) == 1
-    assert dealt[0].gained is not None
-    assert dealt[0].gained.came
+    repartitioned = [e for e in skewed.events.values() if e.partitions]
+    assert len(repartitioned) == 1
+    assert repartitioned[0].gained is not None
+    assert repartitioned[0].gained.came
     assert skewed.loop.assessment is not None
     assert skewed.loop.assessment.lit["count"] < 0.3
 
@@ -436,7 +439,7 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 
 def test_an_illegal_transition_tells_its_history() -> None:
-    machine = Machine()
+    machine = StateMachine()
     machine.on("ask for nodes")
     machine.on("nodes came")
     with pytest.raises(IllegalTransition, match=r"idle, ask for nodes -> waiting.*-> moving"):

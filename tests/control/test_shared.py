@@ -16,7 +16,7 @@ from penstock.control.joint.join import (
     join_topologies,
     split_plan,
 )
-from penstock.control.joint.runtime import Together
+from penstock.control.joint.runtime import JointRuntime
 from penstock.control.loop import Loop
 from penstock.control.runtime import ActionFailed, Observation
 from penstock.control.settings import Settings
@@ -102,7 +102,7 @@ class Pair:
         }
         self.events: dict[int, Event] = {}
         self.failed: list[str] = []
-        self.together = Together(self.parts, lambda name, _: self.failed.append(name))
+        self.together = JointRuntime(self.parts, lambda name, _: self.failed.append(name))
         self.loop = Loop(
             self.together,
             strategies.make("penstock"),

@@ -26,10 +26,10 @@ def test_a_square_wave_is_one_decision_an_edge(strategy: str) -> None:
     def square(at_s: float) -> float:
         return 2000.0 if int(at_s // 80) % 2 == 0 else 4500.0
 
-    wave = scene(square, strategy=strategy, settings=Settings(max_nodes=8), noise=0.05)
-    wave.run(480)
+    spec = scene(square, strategy=strategy, settings=Settings(max_nodes=8), noise=0.05)
+    spec.run(480)
     for edge in range(80, 480, 80):
-        decided = [e for e in wave.events.values() if edge <= e.batch < edge + 80]
+        decided = [e for e in spec.events.values() if edge <= e.batch < edge + 80]
         assert len(decided) == 1, [e.text for e in decided]
         assert decided[0].batch < edge + 20
 

@@ -17,7 +17,7 @@ from penstock.cli.main import app
 from penstock.files import load_cluster, load_measurements, load_topology
 from penstock.files.topology import TOPOLOGY_FIELDS
 from penstock.runtimes.sim.costs import CostProfile
-from penstock.store import BatchRecord, MetricsStore, Run
+from penstock.store import BatchRecord, MetricsStore, RunRecord
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -59,7 +59,7 @@ def with_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def leave_a_run_in(place: str) -> None:
     """Write what a run would have left, for the commands that follow."""
     with MetricsStore.open(place) as store:
-        store.put_run(Run("r1", "wordcount", "penstock", started_at_s=1000.0))
+        store.put_run(RunRecord("r1", "wordcount", "penstock", started_at_s=1000.0))
         store.put_batch(BatchRecord("r1", 0, 1000.0, 350.0, rows_in=5000))
 
 

@@ -13,6 +13,7 @@ from penstock.model import (
     Edge,
     InvalidValue,
     Kind,
+    MigrationStep,
     Move,
     Operator,
     PartitionMove,
@@ -20,7 +21,6 @@ from penstock.model import (
     Reason,
     RoutingTable,
     Spot,
-    Step,
     Topology,
     diff,
     schedule,
@@ -93,7 +93,7 @@ def test_router_partitions_that_change_their_instance() -> None:
     change = diff(*tables)
     assert change.partitions == (PartitionMove("c", 2, 0, 1),)
     assert change.split_changed == ("c",)
-    assert schedule(change, CHAIN) == (Step(2, 1, (), change.partitions),)
+    assert schedule(change, CHAIN) == (MigrationStep(2, 1, (), change.partitions),)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_schedule_by_hand() -> None:
     new = plan({"c": 2, "b": 3, "a": 1}, [1, 1, 1, 1, 1, 1])
     moves = {(m.operator, m.index): m for m in diff(OLD, new).moves}
     assert schedule(diff(OLD, new), CHAIN) == (
-        Step(0, 0, (moves["a", 0],)),
-        Step(1, 0, (moves["b", 0], moves["b", 1])),
-        Step(1, 1, (moves["b", 2],)),
-        Step(2, 0, (moves["c", 0],)),
-        Step(2, 1, (moves["c", 1],)),
+        MigrationStep(0, 0, (moves["a", 0],)),
+        MigrationStep(1, 0, (moves["b", 0], moves["b", 1])),
+        MigrationStep(1, 1, (moves["b", 2],)),
+        MigrationStep(2, 0, (moves["c", 0],)),
+        MigrationStep(2, 1, (moves["c", 1],)),
     )
 
 

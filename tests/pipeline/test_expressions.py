@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.engine.errors import StepFailed
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 from penstock.model import InvalidValue
 from penstock.pipeline import Memory, Pipeline, Rows
 from penstock.pipeline.expressions import Select
@@ -31,7 +31,7 @@ def test_columns_and_rows_by_expression() -> None:
         "shout", {"w": pc.utf8_upper(pc.field("w")), "m": pc.field("n") + 1, "n": "n"}
     )
     assert run(made) == [{"w": "B", "m": 6, "n": 5}, {"w": None, "m": 10, "n": 9}]
-    assert [v.name for v in Layout.of(made.sink("o", Memory())).vertices] == ["rows+many+shout"]
+    assert [v.name for v in JobGraph.of(made.sink("o", Memory())).vertices] == ["rows+many+shout"]
     assert run(SOURCE.select("only", ["n"])) == [{"n": 1}, {"n": 5}, {"n": 9}]
 
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine.batch import Wave
+from penstock.engine.batch import BatchSpec
 from penstock.engine.driver.driver import Driver
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 from penstock.model import Cluster, InvalidValue, Plan
 from penstock.pipeline import Memory, Pipeline, Rows, count, last, mean, sliding, tumbling
 from penstock.pipeline.keyed.reduce import Reduce
@@ -27,7 +27,7 @@ from penstock.strategies import Request, strategies
 
 #: The parts that are run by the engine, where it carries watermarks from batch to batch.
 wired = pytest.mark.skipif(
-    "watermarks" not in Wave.__dataclass_fields__, reason="the engine has no watermarks"
+    "watermarks" not in BatchSpec.__dataclass_fields__, reason="the engine has no watermarks"
 )
 
 shapes = st.integers(1, 12).flatmap(lambda size: st.tuples(st.just(size), st.integers(1, size)))
@@ -287,15 +287,15 @@ def test_windows_stay_with_their_key_when_instances_change(tmp_path: Path) -> No
         .keyed("w", by="k", reduce={"n": count()}, window=Window("t", 40, 40))
         .sink("out", sink)
     )
-    layout = Layout.of(pipeline)
+    job_graph = JobGraph.of(pipeline)
 
     def plan(instances: int) -> Plan:
-        topology = layout.topology(2).with_parallelism({"w": instances})
+        topology = job_graph.topology(2).with_parallelism({"w": instances})
         made = strategies.make("penstock").plan(Request(topology, Cluster.of(2, slots=100)))
         assert isinstance(made, Plan)
         return made
 
-    driver = Driver(layout, LocalBackend(tmp_path / "nodes", plan(2).nodes), tmp_path, plan(2))
+    driver = Driver(job_graph, LocalBackend(tmp_path / "nodes", plan(2).nodes), tmp_path, plan(2))
     for number, instances in enumerate((2, 5, 3, 4, 1, 6)):
         driver.adopt(plan(instances))
         driver.run_batch({"rows": ((number * 15, number * 15 + 15),)})

@@ -18,7 +18,7 @@ from penstock.common.errors import PenstockError
 from penstock.model import Cluster, Plan
 from penstock.report import render_report, summarise, write_report
 from penstock.report.series import MOST_POINTS, Strip, points_of, strips_of
-from penstock.report.svg import MOST_STRIPS, Frame, Line, Mark, heat_strip, line_chart
+from penstock.report.svg import MOST_STRIPS, Axes, EventMark, Line, heat_strip, line_chart
 from penstock.report.text import escape, number, share, ticks, time_ticks
 from penstock.store import (
     DECISION,
@@ -27,9 +27,9 @@ from penstock.store import (
     Histogram,
     InstanceRecord,
     PlanRecord,
-    Run,
+    RunRecord,
     RunRecords,
-    Status,
+    RunStatus,
     Totals,
 )
 from penstock.strategies import Request, strategies
@@ -49,7 +49,7 @@ def a_plan(nodes: int = 2) -> Plan:
 def records(batches: int, *, events: int = 0) -> RunRecords:
     made = [a_batch("r1", number) for number in range(batches)]
     return RunRecords(
-        run=replace(a_run(), ended_at_s=2000.0, status=Status.FINISHED, rows_lost=0),
+        run=replace(a_run(), ended_at_s=2000.0, status=RunStatus.FINISHED, rows_lost=0),
         batches=tuple(b[0] for b in made),
         instances=tuple(i for b in made for i in b[1]),
         plans=(PlanRecord("r1", 0, a_plan()),),
@@ -139,7 +139,7 @@ HOSTILE = [
 def test_user_strings_are_escaped(name: str) -> None:
     known = records(2, events=1)
     odd = RunRecords(
-        run=Run(name, name, name, 0.0, config={name: name}),
+        run=RunRecord(name, name, name, 0.0, config={name: name}),
         batches=tuple(replace(b, run=name, lit={name: 1.0, "other": 2.0}) for b in known.batches),
         instances=tuple(
             replace(i, run=name, operator=name, node=name) for i in known.instances[:1]
@@ -305,7 +305,7 @@ def test_batches_without_time_or_latency() -> None:
 
 def test_gaps_break_a_line() -> None:
     line = Line("x", ((0.0, 1.0), (1.0, 2.0), (2.0, None), (3.0, 4.0), (4.0, 5.0), (5.0, None)))
-    drawn = ElementTree.fromstring(line_chart("t", [line], Frame(5.0)).replace("&", "&amp;"))
+    drawn = ElementTree.fromstring(line_chart("t", [line], Axes(5.0)).replace("&", "&amp;"))
     paths = [p.get("d") or "" for p in drawn.iter(f"{SVG}path") if "line" in (p.get("class") or "")]
     assert [p.count("M") for p in paths] == [2]
 
@@ -318,7 +318,7 @@ def test_gaps_break_a_line() -> None:
 def test_any_line_can_be_drawn(
     points: list[tuple[float, float | None]], end_s: float, step: bool
 ) -> None:
-    frame = Frame(end_s, (Mark(end_s / 2, 1, "<mark>"),))
+    frame = Axes(end_s, (EventMark(end_s / 2, 1, "<mark>"),))
     text = line_chart("<title>", [Line("&", tuple(points))], frame, step=step)
     figure = ElementTree.fromstring(text)
     for value in re.findall(r' (?:cx|x|cy|y)="([^"]*)"', text):
@@ -329,7 +329,7 @@ def test_any_line_can_be_drawn(
 
 def test_only_the_busiest_instances_are_drawn() -> None:
     strips = [Strip("op", i, ((0.0, 1.0, float(i)),)) for i in range(MOST_STRIPS + 10)]
-    text = heat_strip("t", strips, Frame(1.0))
+    text = heat_strip("t", strips, Axes(1.0))
     assert f"The {MOST_STRIPS} busiest of {MOST_STRIPS + 10} instances." in text
     ElementTree.fromstring(text)
 

@@ -28,8 +28,8 @@ from penstock.apps import apps
 from penstock.apps.commcount import CommCount
 from penstock.common.key_hashing import key_hashes
 from penstock.control import Settings
-from penstock.engine.backend import NOBODY, Stage
-from penstock.engine.migration import increments as dealing
+from penstock.engine.backend import NO_SENDERS, Stage
+from penstock.engine.migration import increments as repartitioning
 from penstock.engine.migration import precopy as copying
 from penstock.experiments.calibrate import measure as calibrate
 from penstock.pipeline import Discard, Memory, Pipeline
@@ -110,7 +110,7 @@ def noticed(spark: Any) -> dict[str, Any]:
     source = app.source(1e6, seed=11, rows=600)
     pipeline = app.pipeline(source, parallelism=NODES)
     seen: list[tuple[int, int]] = []
-    run = engine.Run(pipeline, spark, strategies.make("even"), engine.Options(queue=200))
+    run = engine.Query(pipeline, spark, strategies.make("even"), engine.Options(queue=200))
 
     def misplaced(home: str) -> str:
         return turned[home]
@@ -118,10 +118,10 @@ def noticed(spark: Any) -> dict[str, Any]:
     run.backend.executor_of = misplaced
     inner = run.backend.run
 
-    def run_and_tell(layout: Any, wave: Any, riders: Any = NOBODY) -> Any:
-        frames = inner(layout, wave, riders)
+    def run_and_tell(job_graph: Any, spec: Any, senders: Any = NO_SENDERS) -> Any:
+        frames = inner(job_graph, spec, senders)
         # What the plan says, not what the tasks were pinned to.
-        run.backend.pinned = [[wanted[home] for home in places] for places in wave.places]
+        run.backend.pinned = [[wanted[home] for home in places] for places in spec.places]
         return frames
 
     run.backend.run = run_and_tell  # type: ignore[method-assign]
@@ -166,7 +166,7 @@ def astray(spark: Any) -> dict[str, Any]:
     app = CommCount(items=500, cost_us=1000.0)
     source = app.source(1e6, zipf=0.2, seed=11, rows=2 * ROWS)
     pipeline = app.pipeline(source, parallelism=NODES)
-    run = engine.Run(pipeline, spark, strategies.make("even"), engine.Options(control=None))
+    run = engine.Query(pipeline, spark, strategies.make("even"), engine.Options(control=None))
     struck: list[int] = []
     busy = threading.Thread(target=lambda: run.backend.job("busy", [Stage(place, _wait)]))
 
@@ -228,7 +228,7 @@ def _ahead(spark: Any, *, kill: bool = False) -> dict[str, Any]:
     ends = (20 * ROWS, *range(20 * ROWS + 300, 21 * ROWS + 1, 300))
     source = app.source(1e6, zipf=0.2, seed=11, rows=ends[-1])
     pipeline = app.pipeline(source, parallelism=NODES)
-    run = engine.Run(pipeline, spark, strategies.make("even"), engine.Options(control=None))
+    run = engine.Query(pipeline, spark, strategies.make("even"), engine.Options(control=None))
     runtime, job, killed = SparkRuntime(run), run.backend.job, list[int]()
 
     def fatal(name: str, stages: Any, *, beside: bool = False) -> Any:
@@ -288,11 +288,11 @@ def portions_killed(spark: Any) -> dict[str, Any]:
     hashes = key_hashes(pa.table({"item": [one["values"] for one in hot]}), ("item",))
     ways = {int(one): tuple(range(NODES)) for one in hashes}
     pipeline = app.pipeline(source, parallelism=NODES)
-    run = engine.Run(pipeline, spark, strategies.make("even"), engine.Options(control=None))
+    run = engine.Query(pipeline, spark, strategies.make("even"), engine.Options(control=None))
     runtime, wanted = SparkRuntime(run), tuple[int, ...]()
     applied: list[Any] = []
     shared = 0
-    most, dealing.PORTION_BYTES = dealing.PORTION_BYTES, 40_000
+    most, repartitioning.PORTION_BYTES = repartitioning.PORTION_BYTES, 40_000
     try:
         for start, end in pairwise((0, *ends)):
             run.batch({"behaviors": ((start, end),)})
@@ -309,7 +309,7 @@ def portions_killed(spark: Any) -> dict[str, Any]:
         counts, reached = (run.lost, run.duplicated), run.plan.routing["count"].partitions
         texts = [event.text for event in run.records().events]
     finally:
-        dealing.PORTION_BYTES = most
+        repartitioning.PORTION_BYTES = most
         run.abandon()
     _await_executors(spark, NODES)
     out = pipeline["counts"].sink
@@ -363,20 +363,22 @@ def driven(spark: Any) -> Iterator[Driven]:
     app = apps.make("wordcount")
     source = app.source(2000.0, zipf=1.0, seed=11)
     pipeline = app.pipeline(source, {"counts": Discard()}, parallelism=NODES)
-    run = engine.Run(pipeline, spark, strategies.make("even"), engine.Options(control=None))
+    run = engine.Query(pipeline, spark, strategies.make("even"), engine.Options(control=None))
     runtime = Patient(run)
 
     def batch() -> None:
         time.sleep(0.05)
-        run.batch({name: feed.take(run.elapsed_s) for name, feed in run.feeds.items()})
-        run.crew.greet_once()
+        run.batch(
+            {name: source_queue.take(run.elapsed_s) for name, source_queue in run.queues.items()}
+        )
+        run.pool.greet_once()
 
     def advance(batches: int) -> None:
         deadline = time.monotonic() + WAIT_S
         for _ in range(min(batches, 12)):
             batch()
         # Nodes come in seconds, not in batches.
-        while runtime.wanted not in (0, len(run.crew.look())) and time.monotonic() < deadline:
+        while runtime.wanted not in (0, len(run.pool.look())) and time.monotonic() < deadline:
             batch()
 
     run.backend.warm_up()

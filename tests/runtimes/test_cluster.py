@@ -71,7 +71,7 @@ def test_state_is_copied_ahead_of_a_move(results: dict[str, Any], check: str) ->
     assert not found["threads"]
     if check == "ahead":
         applied = found["applied"]
-        assert applied["ahead_bytes"] > applied["riding_bytes"] > applied["state_bytes"] == 0
+        assert applied["precopied_bytes"] > applied["inband_bytes"] > applied["state_bytes"] == 0
         assert any("3 instances moved" in text for text in found["events"])
         assert not [text for text in found["events"] if "not all copied ahead" in text]
     else:
@@ -89,7 +89,7 @@ def test_partitions_are_dealt_in_portions_while_executors_die(results: dict[str,
     assert len(portions) >= 2
     assert all(one["left"] for one in portions)
     assert not last["left"]
-    assert all(one["riding_bytes"] > one["state_bytes"] == 0 for one in (*portions, last))
+    assert all(one["inband_bytes"] > one["state_bytes"] == 0 for one in (*portions, last))
     assert any("lost executors" in text for text in found["events"])
 
 

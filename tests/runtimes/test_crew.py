@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from penstock.runtimes.spark import executors as module
 from penstock.runtimes.spark.backend import ExecutorLost
-from penstock.runtimes.spark.executors import Crew
+from penstock.runtimes.spark.executors import Executors
 from penstock.runtimes.spark.jvm import Executor, Jvm
 
 
@@ -40,15 +40,15 @@ class FakeSpark:
         if self.error is not None and len(self.warmed) <= self.times:
             raise self.error
 
-    def crew(self) -> Crew:
-        return Crew(cast(Jvm, self), self.warm_up)
+    def pool(self) -> Executors:
+        return Executors(cast(Jvm, self), self.warm_up)
 
 
 def greeted(spark: FakeSpark) -> list[Exception]:
     """Let one come whose warm-up fails, and return what was told once the greeter has ended."""
-    crew, told = spark.crew(), list[Exception]()
+    pool, told = spark.pool(), list[Exception]()
     spark.ids.append("9")
-    thread = crew.greet(spark.over, told.append)
+    thread = pool.greet(spark.over, told.append)
     thread.join(10)
     assert not thread.is_alive()
     return told
@@ -61,46 +61,46 @@ def _soon(monkeypatch: Any) -> None:
 
 def test_those_that_come_later_count_once_they_are_warm() -> None:
     spark = FakeSpark("0", "1")
-    crew = spark.crew()
+    pool = spark.pool()
     spark.ids.append("2")
-    assert len(crew.executors()) == 3
-    assert crew.look().names == ("executor-0", "executor-1")
-    crew.greet_once()
-    crew.greet_once()
+    assert len(pool.executors()) == 3
+    assert pool.look().names == ("executor-0", "executor-1")
+    pool.greet_once()
+    pool.greet_once()
     assert spark.warmed == [{"2"}]
-    assert len(crew.cluster) == 2
-    assert len(crew.look()) == len(crew.cluster) == 3
-    assert crew.executor_of("executor-2/0") == "2"
-    assert crew.executor_of("elsewhere/0") == "elsewhere/0"
+    assert len(pool.cluster) == 2
+    assert len(pool.look()) == len(pool.cluster) == 3
+    assert pool.executor_of("executor-2/0") == "2"
+    assert pool.executor_of("elsewhere/0") == "elsewhere/0"
 
 
 def test_one_that_is_lost_while_it_warms_up_is_greeted_again() -> None:
     spark = FakeSpark("0", "1")
-    crew = spark.crew()
+    pool = spark.pool()
     spark.ids.append("2")
     spark.error = ExecutorLost(["2"])
-    crew.greet_once()
-    assert len(crew.look()) == 2
-    crew.greet_once()
-    assert len(crew.look()) == 3
+    pool.greet_once()
+    assert len(pool.look()) == 2
+    pool.greet_once()
+    assert len(pool.look()) == 3
 
 
 def test_those_that_were_given_up_are_left_out() -> None:
-    crew = FakeSpark("0", "1").crew()
-    crew.released(["1"])
-    assert [executor.id for executor in crew.executors()] == ["0"]
+    pool = FakeSpark("0", "1").pool()
+    pool.released(["1"])
+    assert [executor.id for executor in pool.executors()] == ["0"]
     # One is left of a cluster whose executors stand for nodes.
-    assert crew.look().names == ("executor-0",)
+    assert pool.look().names == ("executor-0",)
 
 
 def test_the_first_warm_up_is_tried_again() -> None:
     spark = FakeSpark("0", "1")
     spark.error, spark.times = ExecutorLost(["7"]), module.ATTEMPTS - 1
-    spark.crew().warm_up()
+    spark.pool().warm_up()
     assert spark.warmed == [None] * module.ATTEMPTS
     spark.warmed, spark.times = [], module.ATTEMPTS
     with pytest.raises(ExecutorLost):
-        spark.crew().warm_up()
+        spark.pool().warm_up()
 
 
 def test_a_stop_of_spark_ends_the_greeter_and_is_no_failure() -> None:

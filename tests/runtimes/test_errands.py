@@ -12,16 +12,16 @@ import pytest
 pytest.importorskip("pyspark")
 
 from penstock.control.runtime import ActionFailed
-from penstock.runtimes.spark.mailbox import Errands, Over, Stuck
+from penstock.runtimes.spark.mailbox import Mailbox, Over, Stuck
 
 
 @contextmanager
-def served(errands: Errands) -> Iterator[threading.Thread]:
+def served(mailbox: Mailbox) -> Iterator[threading.Thread]:
     ended = threading.Event()
 
     def serve() -> None:
         while not ended.is_set():
-            errands.serve()
+            mailbox.serve()
             time.sleep(0.001)
 
     owner = threading.Thread(target=serve)
@@ -32,49 +32,49 @@ def served(errands: Errands) -> Iterator[threading.Thread]:
 
 
 def test_the_owner_acts_and_the_asker_gets_what_came_of_it() -> None:
-    errands = Errands()
-    with served(errands) as owner:
-        assert errands.ask(threading.current_thread) is owner
+    mailbox = Mailbox()
+    with served(mailbox) as owner:
+        assert mailbox.ask(threading.current_thread) is owner
         with pytest.raises(ZeroDivisionError):
-            errands.ask(lambda: 1 // 0)
-        assert errands.ask(lambda: 3) == 3
+            mailbox.ask(lambda: 1 // 0)
+        assert mailbox.ask(lambda: 3) == 3
 
 
 def test_what_does_not_begin_in_time_never_does() -> None:
-    errands, done = Errands(), list[int]()
+    mailbox, done = Mailbox(), list[int]()
     with pytest.raises(ActionFailed, match="no batch"):
-        errands.ask(lambda: done.append(1), begin_s=0.01)
-    errands.serve()
+        mailbox.ask(lambda: done.append(1), begin_s=0.01)
+    mailbox.serve()
     assert done == []
 
 
 def test_what_began_may_take_longer_but_not_for_ever() -> None:
-    errands, released = Errands(), threading.Event()
-    with served(errands):
+    mailbox, released = Mailbox(), threading.Event()
+    with served(mailbox):
         began = time.monotonic()
-        errands.ask(lambda: time.sleep(1.2), begin_s=1.0, end_s=60.0)
+        mailbox.ask(lambda: time.sleep(1.2), begin_s=1.0, end_s=60.0)
         assert time.monotonic() - began >= 1.2
         with pytest.raises(Stuck):
-            errands.ask(released.wait, begin_s=1.0, end_s=0.01)
+            mailbox.ask(released.wait, begin_s=1.0, end_s=0.01)
         released.set()
 
 
 def test_an_owner_that_ends_refuses_what_waits_and_what_comes() -> None:
-    errands = Errands()
+    mailbox = Mailbox()
     errors: list[BaseException] = []
 
     def ask() -> None:
         try:
-            errands.ask(lambda: None)
+            mailbox.ask(lambda: None)
         except Over as error:
             errors.append(error)
 
     asker = threading.Thread(target=ask)
     asker.start()
-    while not errands._waiting:
+    while not mailbox._waiting:
         time.sleep(0.001)
-    errands.close("the run failed")
+    mailbox.close("the run failed")
     asker.join()
     with pytest.raises(Over, match="the run failed"):
-        errands.ask(lambda: None)
+        mailbox.ask(lambda: None)
     assert len(errors) == 1

@@ -19,8 +19,8 @@ from penstock.control.settings import Settings
 from penstock.model import Cluster, Plan, Topology
 from penstock.runtimes.spark import group as module
 from penstock.runtimes.spark.group import Group
-from penstock.runtimes.spark.mailbox import Errands
-from penstock.runtimes.spark.query import Run
+from penstock.runtimes.spark.mailbox import Mailbox
+from penstock.runtimes.spark.query import Query
 from penstock.strategies import strategies
 from penstock.testing import FakeRuntime
 
@@ -60,17 +60,17 @@ class Busy(FakeRuntime):
 
 
 class FakeRun:
-    """Stands in for `Run`: a thread that lets batches pass."""
+    """Stands in for `Query`: a thread that lets batches pass."""
 
     def __init__(self, rate: float, batches: int, fails_at: int = -1) -> None:
         cluster = small_nodes(4)
         self.runtime = Busy(
             WORDS, first_plan("even", cluster), cluster, lambda _: rate, ahead_batches=2
         )
-        self.errands = Errands()
+        self.mailbox = Mailbox()
         self.failure: BaseException | None = None
         self.events: list[Event] = []
-        self.notes: list[str] = []
+        self.metrics: list[str] = []
         self.group: Group | None = None
         self.cleaned = False
         self.batches = 0
@@ -111,7 +111,7 @@ class FakeRun:
         self.events.append(event)
 
     def note(self, kind: str, text: str) -> None:
-        self.notes.append(text)
+        self.metrics.append(text)
 
     def _drive(self) -> None:
         assert self.group is not None
@@ -122,17 +122,17 @@ class FakeRun:
                 if self.batches == self._fails_at:
                     raise RuntimeError("a function of the user's raised")
                 self.group.committed()
-                self.errands.serve()
+                self.mailbox.serve()
         except RuntimeError as error:
             self.failure = error
         finally:
-            self.errands.close("the run is over")
+            self.mailbox.close("the run is over")
             self._over.set()
 
 
 def grouped(**runs: FakeRun) -> Group:
     group = Group(
-        cast(dict[str, Run], runs),
+        cast(dict[str, Query], runs),
         strategies.make("penstock"),
         Settings(every=1, cooldown=0, stable_rounds=1),
         runtime_of=lambda run: cast(Runtime, cast(FakeRun, run).runtime),
@@ -170,7 +170,7 @@ def test_each_run_acts_in_its_own_thread_between_its_batches() -> None:
 def test_one_that_fails_stops_no_other() -> None:
     runs = {"a": FakeRun(500.0, ENDLESS), "bad": FakeRun(500.0, ENDLESS, fails_at=20)}
     with grouped(**runs).begin() as group:
-        until(lambda: "bad failed; its share of the nodes is free" in runs["a"].notes)
+        until(lambda: "bad failed; its share of the nodes is free" in runs["a"].metrics)
         assert set(group.failures) == {"bad"}
         after = runs["a"].batches + 20
         until(lambda: runs["a"].batches > after)
@@ -198,7 +198,7 @@ def test_runs_go_on_when_the_planner_fails() -> None:
     assert group.loop is not None
     group.loop.strategy = cast(Any, Foolish())
     with group.begin():
-        until(lambda: any("nobody plans any more" in text for text in a.notes))
+        until(lambda: any("nobody plans any more" in text for text in a.metrics))
         assert isinstance(group.planner_failure, ZeroDivisionError)
         after = max(a.batches, b.batches) + 20
         until(lambda: min(a.batches, b.batches) > after)
@@ -208,7 +208,7 @@ def test_an_idle_run_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     class Idle(FakeRun):
         def _drive(self) -> None:
             self._halt.wait()
-            self.errands.close("the run is over")
+            self.mailbox.close("the run is over")
             self._over.set()
 
     monkeypatch.setattr(module, "OBSERVE_S", 0.01)
@@ -218,4 +218,4 @@ def test_an_idle_run_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
         assert loop is not None
         until(lambda: loop.ticks >= 5)
     assert group.planner_failure is None
-    assert not [text for text in a.notes if "idle" in text]
+    assert not [text for text in a.metrics if "idle" in text]

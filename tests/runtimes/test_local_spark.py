@@ -25,7 +25,7 @@ from penstock.model import InvalidValue, Plan
 from penstock.pipeline import Memory, Pipeline, Rows, count, total
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
-from penstock.store.records import Status
+from penstock.store.records import RunStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ def test_a_pipeline_runs_to_its_end(spark: SparkSession, tmp_path: Path) -> None
         assert run.await_end(120)
         records = run.records()
     assert counted(sink) == WORDS
-    assert records.run.status is Status.FINISHED
+    assert records.run.status is RunStatus.FINISHED
     assert (records.run.rows_lost, records.run.rows_duplicated) == (0, 0)
     assert len(records.batches) == 5
     assert sum(b.rows_in for b in records.batches) == 300
@@ -114,7 +114,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path
     source = Rows(pa.table({"line": LINES}))
     first = Memory()
     seen: list[int] = []
-    runs: list[engine.Run] = []
+    runs: list[engine.Query] = []
 
     def stop_early(observed: Any) -> None:
         seen.append(observed.batch.batch)
@@ -214,7 +214,7 @@ def test_a_failing_step_stops_the_run_and_is_named(spark: SparkSession, tmp_path
     with engine.start(pipeline, spark, queue=10) as run:
         with pytest.raises(StepFailed, match="no such line") as caught:
             run.await_end(120)
-        assert run.records().run.status is Status.FAILED
+        assert run.records().run.status is RunStatus.FAILED
     assert caught.value.step == "bad"
     assert caught.value.batch_id not in sink.batches
     done = sum(WORDS.values()) and 10 * len(sink.batches)
@@ -250,7 +250,7 @@ def test_a_plan_can_be_asked_for_and_replaced_while_it_runs(
         .keyed("sum", by="k", reduce={"t": total("v")}, parallelism=2)
         .sink("out", sink)
     )
-    runs: list[engine.Run] = []
+    runs: list[engine.Query] = []
 
     def listen(observed: Any) -> None:
         if observed.batch.batch == 1:
@@ -258,7 +258,7 @@ def test_a_plan_can_be_asked_for_and_replaced_while_it_runs(
         if observed.batch.batch == 3:
             from penstock.strategies.penstock import Penstock
 
-            topology = runs[0].layout.topology(2).with_parallelism({"sum": 5})
+            topology = runs[0].job_graph.topology(2).with_parallelism({"sum": 5})
             request = runs[0]._request(runs[0].plan)
             plan = Penstock().plan(type(request)(topology, request.cluster))
             assert isinstance(plan, Plan)
@@ -275,8 +275,8 @@ def test_a_plan_can_be_asked_for_and_replaced_while_it_runs(
         wanted[row["k"]] += row["v"]
     assert got == wanted
     assert events.count("plan") >= 2
-    journal = sorted((tmp_path / "journal" / "commits").glob("*.json"))
-    last = json.loads(journal[-1].read_text())
+    commit_log = sorted((tmp_path / "journal" / "commits").glob("*.json"))
+    last = json.loads(commit_log[-1].read_text())
     assert len(last["state"]["sum"]["versions"]) == 5
 
 

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 from penstock.pipeline import Memory, Pipeline, Rows, count, merging
 from penstock.runtimes.spark.serialize import packed
 
@@ -52,7 +52,7 @@ def test_functions_go_by_value(own: ModuleType, how: str, monkeypatch: pytest.Mo
         "split": lambda: source.keyed("s", work=own.same, split=True, **counted),
         "merging": lambda: source.keyed("s", by="k", reduce=merging(own.same, own.same, STATE)),
     }[how]()
-    data = packed(Layout.of(made.sink("out", Memory())))
+    data = packed(JobGraph.of(made.sink("out", Memory())))
     # None means that it cannot be imported, as on a worker.
     monkeypatch.setitem(sys.modules, "a_module_of_my_own", None)
     assert pickle.loads(data).pipeline.name == "p"

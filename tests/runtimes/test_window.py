@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from penstock.runtimes.spark.measurement_window import (
     PARTS,
     STRAGGLES,
-    Window,
+    MeasurementWindow,
     slowness,
     stragglers,
 )
@@ -31,7 +31,9 @@ def instances(ms_a_tuple: Sequence[float], tuples: Sequence[int] = (100,) * 3) -
     )
 
 
-def added(window: Window, rows: int, interval_s: float = 2.0, waiting: int = 0, **kw: Any) -> None:
+def added(
+    window: MeasurementWindow, rows: int, interval_s: float = 2.0, waiting: int = 0, **kw: Any
+) -> None:
     result: Any = SimpleNamespace(stats=kw.get("stats", ()))
     batch = BatchRecord("run", 0, 0.0, 500.0, rows_in=rows)
     made = kw.get("instances", instances((1.0, 1.0, 1.0)))
@@ -39,23 +41,23 @@ def added(window: Window, rows: int, interval_s: float = 2.0, waiting: int = 0, 
 
 
 def test_a_step_of_the_rate_shows_within_a_few_batches() -> None:
-    window = Window()
+    window = MeasurementWindow()
     for rows in [200] * 20 + [400] * 5:
         added(window, rows)
-    processed, arriving = window.rates()
-    assert arriving == pytest.approx(200.0)
+    processed, incoming = window.rates()
+    assert incoming == pytest.approx(200.0)
     assert processed == pytest.approx((15 * 200 + 5 * 400) / 40)
 
 
 def test_tuples_that_wait_have_come() -> None:
-    window = Window()
+    window = MeasurementWindow()
     for waiting in range(0, 2000, 100):
         added(window, 200, waiting=waiting)
     assert list(window.rates()) == pytest.approx([100.0, 150.0])
 
 
 def test_a_backlog_that_is_worked_off_does_not_come() -> None:
-    window = Window()
+    window = MeasurementWindow()
     for waiting in range(4000, 0, -200):
         added(window, 200, waiting=waiting)
     assert window.rates()[1] == 0.0
@@ -63,7 +65,7 @@ def test_a_backlog_that_is_worked_off_does_not_come() -> None:
 
 def test_load_of_batches_that_grow_is_what_it_is() -> None:
     # Each batch takes half as long again as the one before: the nodes are half too slow.
-    window, began = Window(), 1.0
+    window, began = MeasurementWindow(), 1.0
     for _ in range(6):
         ms = began * 1.5 * 1000.0
         added(window, 100, began, instances=instances((ms / 100,) * 3))
@@ -106,7 +108,7 @@ def test_few_tuples_that_take_long_each_are_not_slow() -> None:
 
 
 def test_hot_keys_and_partitions_are_rates_over_all_senders() -> None:
-    window = Window()
+    window = MeasurementWindow()
     sender: Any = SimpleNamespace(partitions={"count": [30, 10]}, hot_keys={"count": {7: 20}})
     for _ in range(4):
         added(window, 80, stats=(sender, sender))

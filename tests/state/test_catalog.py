@@ -10,16 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model import InvalidValue
-from penstock.state.backup.catalog import LOST, Block, Catalog, ChainBroken, chain, retained
+from penstock.state.backup.catalog import (
+    LOST,
+    Catalog,
+    ChainBroken,
+    FragmentedSegment,
+    chain,
+    retained,
+)
 
 
 def block(
     first: int, last: int, *, operator: str = "count", instance: int = 0, topology: str = "t"
-) -> Block:
-    return Block(topology, operator, instance, first, last, 2, 1, ("a", "b", "c"))
+) -> FragmentedSegment:
+    return FragmentedSegment(topology, operator, instance, first, last, 2, 1, ("a", "b", "c"))
 
 
-def spans(blocks: tuple[Block, ...]) -> list[tuple[int, int]]:
+def spans(blocks: tuple[FragmentedSegment, ...]) -> list[tuple[int, int]]:
     return [(one.first, one.last) for one in blocks]
 
 
@@ -80,7 +87,7 @@ def test_a_chain_covers_every_version_once_and_is_found_when_there_is_one(
             chain(blocks, version)
 
 
-def covers(blocks: tuple[Block, ...], version: int) -> bool:
+def covers(blocks: tuple[FragmentedSegment, ...], version: int) -> bool:
     versions = sorted(v for one in blocks for v in range(one.first, one.last + 1))
     return versions == list(range(version + 1))
 
@@ -98,7 +105,7 @@ def test_what_is_retained_is_enough_and_nothing_of_it_can_go(runs: list[tuple[in
     assert [one for one in blocks if one in used] == list(kept), "in the order given"
 
 
-def whole(blocks: list[Block], version: int) -> bool:
+def whole(blocks: list[FragmentedSegment], version: int) -> bool:
     try:
         chain(blocks, version)
     except ChainBroken:
@@ -175,7 +182,7 @@ def test_retaining_forgets_what_no_version_needs(catalog: Catalog) -> None:
 
 
 def test_a_later_attempt_takes_the_place_of_the_one_before(catalog: Catalog) -> None:
-    again = Block("t", "count", 0, 0, 1, 1, 0, ("z",), digest=5)
+    again = FragmentedSegment("t", "count", 0, 0, 1, 1, 0, ("z",), digest=5)
     assert catalog.add(again) == block(0, 1)
     assert len(catalog) == 24
     assert again in catalog.find("t", "count", 0, 1)
@@ -183,8 +190,8 @@ def test_a_later_attempt_takes_the_place_of_the_one_before(catalog: Catalog) -> 
 
 def test_a_lost_node_leaves_a_hole_at_its_fragment(catalog: Catalog) -> None:
     after = catalog.without_node("b")
-    assert {one.keepers for one in after} == {("a", LOST, "c")}
-    assert {one.keepers for one in catalog} == {("a", "b", "c")}, (
+    assert {one.backup_nodes for one in after} == {("a", LOST, "c")}
+    assert {one.backup_nodes for one in catalog} == {("a", "b", "c")}, (
         "the catalogue itself is as it was"
     )
 
@@ -201,4 +208,4 @@ def test_impossible_versions_are_refused(first: int, last: int) -> None:
 
 def test_eq_24_is_held() -> None:
     with pytest.raises(InvalidValue, match=r"one for each of 5 fragments \(Sl eq. 24\)"):
-        Block("t", "count", 0, 0, 0, 3, 2, ("a", "b"))
+        FragmentedSegment("t", "count", 0, 0, 0, 3, 2, ("a", "b"))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.state.backup.catalog import LOST, Block
+from penstock.state.backup.catalog import LOST, FragmentedSegment
 from penstock.state.backup.erasure_code import Code
 from penstock.state.backup.placement import spread
 from penstock.state.backup.recovery import Pull, Unrecoverable, plan_recovery
@@ -18,11 +18,13 @@ from penstock.state.backup.recovery import Pull, Unrecoverable, plan_recovery
 NODES = tuple(f"n{i}" for i in range(12))
 
 
-def blocks(count: int, r: int = 4, c: int = 2, nodes: int = 12) -> list[Block]:
+def blocks(count: int, r: int = 4, c: int = 2, nodes: int = 12) -> list[FragmentedSegment]:
     made = []
     for version in range(count):
         kept = spread("n0", f"count/{version}", NODES[:nodes], r, c)
-        made.append(Block("t", "count", 0, version, version, kept.r, kept.c, kept.keepers))
+        made.append(
+            FragmentedSegment("t", "count", 0, version, version, kept.r, kept.c, kept.backup_nodes)
+        )
     return made
 
 
@@ -40,7 +42,7 @@ def test_a_plan_rebuilds_or_names_what_is_missing(
 ) -> None:
     chain = blocks(count, r, c, nodes)
     alive = set(NODES) - dead
-    left = {one: [k for k in one.keepers if k in alive] for one in chain}
+    left = {one: [k for k in one.backup_nodes if k in alive] for one in chain}
     # Sl Alg. 5 prints b > r; b == r must do.
     hopeless = [one for one in chain if len(left[one]) < one.r]
     if hopeless:
@@ -49,7 +51,7 @@ def test_a_plan_rebuilds_or_names_what_is_missing(
         assert [it.block for it in caught.value.missing] == hopeless
         for it in caught.value.missing:
             assert str(it.block) in str(caught.value)
-            assert set(it.lost_with) == set(it.block.keepers) & dead
+            assert set(it.lost_with) == set(it.block.backup_nodes) & dead
         return
     plan = plan_recovery(chain, alive, home)
     for one in chain:
@@ -59,42 +61,45 @@ def test_a_plan_rebuilds_or_names_what_is_missing(
         assert len(pulls) == one.r
         assert Code.decode([fragments[pull.index] for pull in pulls]) == blob
         spares = [pull for pull in plan.spares if pull.block == one]
-        assert sorted(p.keeper for p in pulls + spares) == sorted(left[one])
+        assert sorted(p.backup_node for p in pulls + spares) == sorted(left[one])
         for pull in pulls + spares:
-            assert one.keepers[pull.index] == pull.keeper
+            assert one.backup_nodes[pull.index] == pull.backup_node
         if home in left[one]:
-            assert home in [pull.keeper for pull in pulls], "what is at home costs nothing"
+            assert home in [pull.backup_node for pull in pulls], "what is at home costs nothing"
 
 
 def test_exactly_r_are_enough_and_r_minus_1_are_not() -> None:
     (one,) = blocks(1, 3, 2)
-    for alive in combinations(one.keepers, 3):
+    for alive in combinations(one.backup_nodes, 3):
         plan = plan_recovery([one], alive, "n0")
-        assert {pull.keeper for pull in plan.pulls} == set(alive)
+        assert {pull.backup_node for pull in plan.pulls} == set(alive)
         assert not plan.spares
-    for few in combinations(one.keepers, 2):
+    for few in combinations(one.backup_nodes, 2):
         with pytest.raises(Unrecoverable, match=r"2 of 5 fragments left and needs 3"):
             plan_recovery([one], few, "n0")
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 10, 21])
 def test_keepers_send_equally_much(count: int) -> None:
-    keepers = NODES[1:11]
-    chain = [Block("t", "count", 0, v, v, 7, 3, keepers) for v in range(count)]
-    sent = Counter(pull.keeper for pull in plan_recovery(chain, NODES, "n0").pulls)
+    backup_nodes = NODES[1:11]
+    chain = [FragmentedSegment("t", "count", 0, v, v, 7, 3, backup_nodes) for v in range(count)]
+    sent = Counter(pull.backup_node for pull in plan_recovery(chain, NODES, "n0").pulls)
     assert sum(sent.values()) == 7 * count
-    assert max(sent.values()) - min(sent[keeper] for keeper in keepers) <= 1
+    assert max(sent.values()) - min(sent[backup_node] for backup_node in backup_nodes) <= 1
 
 
 def test_a_large_block_is_made_up_for_by_small_ones() -> None:
-    keepers = ("a", "b", "c")
-    small = [Block("t", "count", 0, v, v, 1, 2, keepers, size_bytes=10) for v in range(1, 21)]
-    large = Block("t", "count", 0, 0, 0, 1, 2, keepers, size_bytes=100)
-    plan = plan_recovery([large, *small], keepers, "x")
+    backup_nodes = ("a", "b", "c")
+    small = [
+        FragmentedSegment("t", "count", 0, v, v, 1, 2, backup_nodes, size_bytes=10)
+        for v in range(1, 21)
+    ]
+    large = FragmentedSegment("t", "count", 0, 0, 0, 1, 2, backup_nodes, size_bytes=100)
+    plan = plan_recovery([large, *small], backup_nodes, "x")
     assert plan.pulls[0].block == large, "in the order of the chain"
     bytes_sent: Counter[str] = Counter()
     for pull in plan.pulls:
-        bytes_sent[pull.keeper] += pull.block.size_bytes
+        bytes_sent[pull.backup_node] += pull.block.size_bytes
     assert sorted(bytes_sent.values()) == [100, 100, 100]
 
 
@@ -102,7 +107,9 @@ def test_pulls_by_keeper_are_all_pulls() -> None:
     plan = plan_recovery(blocks(5), NODES, "n0")
     grouped = plan.by_keeper()
     assert sorted(map(repr, plan.pulls)) == sorted(repr(p) for ps in grouped.values() for p in ps)
-    assert all(pull.keeper == keeper for keeper, pulls in grouped.items() for pull in pulls)
+    assert all(
+        pull.backup_node == backup_node for backup_node, pulls in grouped.items() for pull in pulls
+    )
 
 
 def test_planning_again_goes_round_bad_fragments() -> None:
@@ -114,13 +121,13 @@ def test_planning_again_goes_round_bad_fragments() -> None:
     bad.append(plan_recovery([one], NODES, "n0", bad).pulls[0])
     with pytest.raises(Unrecoverable) as caught:
         plan_recovery([one], NODES, "n0", bad)
-    assert set(caught.value.missing[0].lost_with) == {pull.keeper for pull in bad}
+    assert set(caught.value.missing[0].lost_with) == {pull.backup_node for pull in bad}
 
 
 def test_what_is_missing_is_said() -> None:
-    first = Block("t", "count", 3, 0, 6, 2, 1, ("a", "b", "c"))
-    second = Block("t", "count", 3, 7, 7, 2, 1, (LOST, LOST, "c"))
-    third = Block("t", "count", 3, 8, 8, 0, 0, ())
+    first = FragmentedSegment("t", "count", 3, 0, 6, 2, 1, ("a", "b", "c"))
+    second = FragmentedSegment("t", "count", 3, 7, 7, 2, 1, (LOST, LOST, "c"))
+    third = FragmentedSegment("t", "count", 3, 8, 8, 0, 0, ())
     with pytest.raises(Unrecoverable) as caught:
         plan_recovery([first, second, third], ["c"], "c")
     assert str(caught.value) == (

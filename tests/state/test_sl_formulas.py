@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from penstock.state.backup.catalog import Block, Catalog
+from penstock.state.backup.catalog import Catalog, FragmentedSegment
 from penstock.state.backup.erasure_code import HEADER_BYTES, STRIPE_BYTES, Code, TooFewFragments
 from penstock.state.backup.placement import fitted, spread, tolerance
 from penstock.state.backup.recovery import Unrecoverable, plan_recovery
@@ -20,7 +20,7 @@ def test_eq_24_in_the_papers_example() -> None:
     assert fitted(5, 3, peers=8) == (5, 3)
     assert EXAMPLE.total == len(EXAMPLE.encode(STATE)) == 8
     kept = spread("home", "v/0", [f"up{i}" for i in range(8)], 5, 3)
-    assert kept.r + kept.c == len(kept.keepers) == 8
+    assert kept.r + kept.c == len(kept.backup_nodes) == 8
 
 
 @pytest.mark.parametrize("u", range(1, 16))
@@ -28,7 +28,7 @@ def test_eq_24_for_every_number_of_places(u: int) -> None:
     for r in range(1, 9):
         for c in range(6):
             made = spread("home", "v/0", [f"up{i}" for i in range(u)], r, c)
-            assert made.r + made.c == len(made.keepers) == min(u, r + c)
+            assert made.r + made.c == len(made.backup_nodes) == min(u, r + c)
             assert made.c == min(c, u - 1), "check blocks go last: they are what is promised"
 
 
@@ -58,16 +58,16 @@ def test_alg_5_in_the_papers_example() -> None:
 
 @pytest.mark.parametrize("lost", range(9))
 def test_alg_5_c_losses_are_survived_and_not_one_more(lost: int) -> None:
-    keepers = tuple(f"up{i}" for i in range(8))
-    block = Block("t", "v", 0, 0, 0, EXAMPLE.r, EXAMPLE.c, keepers)
-    fragments = dict(zip(keepers, EXAMPLE.encode(b"state"), strict=True))
-    for gone in combinations(keepers, lost):
-        alive = set(keepers) - set(gone)
-        left = [fragments[keeper] for keeper in sorted(alive)]
+    backup_nodes = tuple(f"up{i}" for i in range(8))
+    block = FragmentedSegment("t", "v", 0, 0, 0, EXAMPLE.r, EXAMPLE.c, backup_nodes)
+    fragments = dict(zip(backup_nodes, EXAMPLE.encode(b"state"), strict=True))
+    for gone in combinations(backup_nodes, lost):
+        alive = set(backup_nodes) - set(gone)
+        left = [fragments[backup_node] for backup_node in sorted(alive)]
         if lost <= EXAMPLE.c:
             plan = plan_recovery([block], alive, "home")
             assert len(plan.pulls) == EXAMPLE.r
-            assert Code.decode([fragments[pull.keeper] for pull in plan.pulls]) == b"state"
+            assert Code.decode([fragments[pull.backup_node] for pull in plan.pulls]) == b"state"
             assert Code.decode(left) == b"state"
         else:
             with pytest.raises(Unrecoverable):
@@ -79,19 +79,21 @@ def test_alg_5_c_losses_are_survived_and_not_one_more(lost: int) -> None:
 def test_the_promise_is_in_nodes_not_in_instances() -> None:
     # Eight upstream instances on four nodes, as the paper would do it, against one per node.
     nodes = ["home", *(f"n{i}" for i in range(8))]
-    shared = Block("t", "v", 0, 0, 0, 5, 3, tuple(f"n{i % 4}" for i in range(8)))
+    shared = FragmentedSegment("t", "v", 0, 0, 0, 5, 3, tuple(f"n{i % 4}" for i in range(8)))
     assert tolerance("home", [shared], nodes).nodes == 2, "the home and one node; two are too many"
     assert tolerance("home", [spread("home", "v/0", nodes, 5, 3)], nodes).nodes == 4
 
 
 def test_alg_6_goes_on_where_a_child_matches_and_gives_up_where_none_does() -> None:
-    def block(topology: str, operator: str, instance: int, version: int) -> Block:
-        return Block(topology, operator, instance, 0, version, 1, 0, (f"{topology}{instance}",))
+    def block(topology: str, operator: str, instance: int, version: int) -> FragmentedSegment:
+        return FragmentedSegment(
+            topology, operator, instance, 0, version, 1, 0, (f"{topology}{instance}",)
+        )
 
     # Names that are right on one level and wrong on another tell the levels apart.
     catalog = Catalog([block("x", "y", 1, 2), block("y", "x", 2, 1), block("x", "z", 2, 2)])
-    assert [it.keepers for it in catalog.find("x", "y", 1, 2)] == [("x1",)]
-    assert [it.keepers for it in catalog.find("y", "x", 2, 1)] == [("y2",)]
+    assert [it.backup_nodes for it in catalog.find("x", "y", 1, 2)] == [("x1",)]
+    assert [it.backup_nodes for it in catalog.find("y", "x", 2, 1)] == [("y2",)]
     assert len(catalog.find("x")) == 2
     for absent in (("z",), ("x", "x"), ("y", "y"), ("x", "y", 2), ("y", "x", 1)):
         assert catalog.find(*absent) == ()

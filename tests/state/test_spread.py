@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from penstock.model import InvalidValue
 from penstock.state.backup.erasure_code import Code, TooFewFragments
-from penstock.state.backup.placement import Spread, Tolerance, fitted, spread, tolerance, worst
+from penstock.state.backup.placement import (
+    FragmentPlacement,
+    Tolerance,
+    fitted,
+    spread,
+    tolerance,
+    worst,
+)
 
 BLOB = b"what was counted so far"
 
@@ -21,17 +28,20 @@ def names(count: int) -> list[str]:
     return [f"n{i}" for i in range(count)]
 
 
-def survives(home: str, runs: Iterable[Spread], lost: Iterable[str]) -> bool:
+def survives(home: str, runs: Iterable[FragmentPlacement], lost: Iterable[str]) -> bool:
     """Encode, lose nodes, and really decode."""
     gone = set(lost)
     if home not in gone:
         return True
     for run in runs:
-        if not run.keepers:
+        if not run.backup_nodes:
             return False
-        pieces = zip(run.keepers, Code(run.r, run.c).encode(BLOB), strict=True)
+        pieces = zip(run.backup_nodes, Code(run.r, run.c).encode(BLOB), strict=True)
         try:
-            assert Code.decode([piece for keeper, piece in pieces if keeper not in gone]) == BLOB
+            assert (
+                Code.decode([piece for backup_node, piece in pieces if backup_node not in gone])
+                == BLOB
+            )
         except TooFewFragments:
             return False
     return True
@@ -42,9 +52,14 @@ def survives(home: str, runs: Iterable[Spread], lost: Iterable[str]) -> bool:
 def test_one_fragment_per_node_and_none_at_home(n: int, r: int, c: int, key: str) -> None:
     nodes = names(n)
     made = spread("n0", key, nodes, r, c)
-    assert len(set(made.keepers)) == len(made.keepers) == made.r + made.c == min(r + c, n - 1)
-    assert "n0" not in made.keepers
-    assert set(made.keepers) <= set(nodes)
+    assert (
+        len(set(made.backup_nodes))
+        == len(made.backup_nodes)
+        == made.r + made.c
+        == min(r + c, n - 1)
+    )
+    assert "n0" not in made.backup_nodes
+    assert set(made.backup_nodes) <= set(nodes)
     assert made == spread("n0", key, reversed(nodes), r, c), "the order of nodes must not count"
 
 
@@ -58,8 +73,8 @@ def test_eq_24_keeps_c_as_long_as_r_is_at_least_one(peers: int) -> None:
 
 
 def test_two_nodes_keep_one_copy_and_a_single_one_none() -> None:
-    assert spread("a", "x", ["a", "b"]) == Spread(1, 0, ("b",))
-    assert spread("a", "x", ["a"]) == Spread(0, 0, ())
+    assert spread("a", "x", ["a", "b"]) == FragmentPlacement(1, 0, ("b",))
+    assert spread("a", "x", ["a"]) == FragmentPlacement(0, 0, ())
 
 
 @settings(max_examples=150, deadline=None)
@@ -103,7 +118,7 @@ def test_the_tolerance_counts_what_is_lost_already(n: int, data: st.DataObject) 
 
 def exact(
     home: str,
-    runs: list[Spread],
+    runs: list[FragmentPlacement],
     said: int,
     groups: Iterable[list[str]],
     dead: Iterable[str] = (),
@@ -122,14 +137,14 @@ def test_c_losses_are_survived_and_the_home_is_one_more() -> None:
     nodes = names(11)
     made = spread("n0", "count/3", nodes)
     assert (made.r, made.c) == (7, 3)
-    assert survives("n0", [made], ["n0", *made.keepers[:3]])
-    assert not survives("n0", [made], ["n0", *made.keepers[:4]])
+    assert survives("n0", [made], ["n0", *made.backup_nodes[:3]])
+    assert not survives("n0", [made], ["n0", *made.backup_nodes[:4]])
     assert tolerance("n0", [made], nodes).nodes == 4
 
 
 def test_the_largest_domains_are_the_dangerous_ones() -> None:
     domains = {"n0": "x", "n1": "a", "n2": "a", "n3": "a", "n4": "b", "n5": "c", "n6": "d"}
-    run = Spread(4, 2, ("n4", "n5", "n6", "n1", "n2", "n3"))
+    run = FragmentPlacement(4, 2, ("n4", "n5", "n6", "n1", "n2", "n3"))
     assert tolerance("n0", [run], names(7), domains=domains).domains == 1
 
 
@@ -141,8 +156,8 @@ def test_load_is_even_over_nodes(racks: int) -> None:
     raw: Counter[str] = Counter()
     for i in range(1200):
         made = spread(nodes[i % 12], f"topology/op{i % 7}/{i}", nodes, 4, 2, domains)
-        held.update(made.keepers)
-        raw.update(made.keepers[: made.r])
+        held.update(made.backup_nodes)
+        raw.update(made.backup_nodes[: made.r])
     for counted in (held, raw):
         mean = sum(counted.values()) / 12
         assert max(counted.values()) < 1.15 * mean
@@ -155,7 +170,7 @@ def test_domains_other_than_the_homes_share_evenly(racks: list[int], r: int, c: 
     nodes = names(len(racks))
     domains = {node: f"rack{rack}" for node, rack in zip(nodes, racks, strict=True)}
     made = spread("n0", "k", nodes, r, c, domains)
-    held = Counter(domains[node] for node in made.keepers)
+    held = Counter(domains[node] for node in made.backup_nodes)
     sizes = Counter(domains[node] for node in nodes if node != "n0")
     others = {domain: size for domain, size in sizes.items() if domain != domains["n0"]}
     most = max((held[domain] for domain in others), default=0)
@@ -172,8 +187,9 @@ def test_no_other_choice_survives_more_domains(racks: list[int], r: int, c: int)
     domains = {node: f"rack{rack}" for node, rack in zip(nodes, racks, strict=True)}
     made = spread("n0", "k", nodes, r, c, domains)
     best = max(
-        tolerance("n0", [Spread(made.r, made.c, other)], nodes, domains=domains).domains or 0
-        for other in combinations(nodes[1:], len(made.keepers))
+        tolerance("n0", [FragmentPlacement(made.r, made.c, other)], nodes, domains=domains).domains
+        or 0
+        for other in combinations(nodes[1:], len(made.backup_nodes))
     )
     assert tolerance("n0", [made], nodes, domains=domains).domains == best
 
@@ -219,7 +235,7 @@ def test_the_nodes_said_to_be_needed_are_enough_and_not_too_many(n: int, asked: 
 def test_state_that_nothing_keeps_survives_nothing() -> None:
     assert tolerance("a", [], ["a", "b"]).nodes == 0
     assert tolerance("a", [], ["b"]).nodes == -1
-    assert tolerance("a", [Spread(0, 0, ())], ["a"]).nodes == 0
+    assert tolerance("a", [FragmentPlacement(0, 0, ())], ["a"]).nodes == 0
 
 
 def test_the_worst_instance_counts() -> None:

@@ -18,8 +18,8 @@ from penstock.store import (
     Histogram,
     InstanceRecord,
     NodeRecord,
-    Run,
-    Status,
+    RunRecord,
+    RunStatus,
     StoreError,
     Totals,
     imbalance,
@@ -36,14 +36,14 @@ LOOP["self"] = LOOP
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Run("", "t", "s", 0.0),
-        lambda: Run("r", "t", "s", float("nan")),
-        lambda: Run("r", "t", "s", 0.0, status="lost"),  # type: ignore[arg-type]
-        lambda: Run("r", "t", "s", 0.0, config={"x": float("inf")}),
-        lambda: Run("r", "t", "s", 0.0, config={"x": object()}),
-        lambda: Run("r", "t", "s", 0.0, config=LOOP),
-        lambda: Run("r", "t", "s", 0.0, config=[1]),  # type: ignore[arg-type]
-        lambda: Run("r", "t", "s", 0.0, rows_lost=-1),
+        lambda: RunRecord("", "t", "s", 0.0),
+        lambda: RunRecord("r", "t", "s", float("nan")),
+        lambda: RunRecord("r", "t", "s", 0.0, status="lost"),  # type: ignore[arg-type]
+        lambda: RunRecord("r", "t", "s", 0.0, config={"x": float("inf")}),
+        lambda: RunRecord("r", "t", "s", 0.0, config={"x": object()}),
+        lambda: RunRecord("r", "t", "s", 0.0, config=LOOP),
+        lambda: RunRecord("r", "t", "s", 0.0, config=[1]),  # type: ignore[arg-type]
+        lambda: RunRecord("r", "t", "s", 0.0, rows_lost=-1),
         lambda: replace(BATCH, duration_ms=-1.0),
         lambda: replace(BATCH, duration_ms="1"),  # type: ignore[arg-type]
         lambda: replace(BATCH, duration_ms=True),
@@ -71,9 +71,9 @@ def test_bad_values_are_refused(make: Callable[[], object]) -> None:
 
 
 def test_what_is_kept_is_what_will_be_read() -> None:
-    run = Run("r", "t", "s", 0, config={"a": (1, 2), "b": np.int64(3), "c": np.arange(2)})
+    run = RunRecord("r", "t", "s", 0, config={"a": (1, 2), "b": np.int64(3), "c": np.arange(2)})
     assert run.config == {"a": [1, 2], "b": 3, "c": [0, 1]}
-    assert Run("r", "t", "s", 0, status="failed").status is Status.FAILED  # type: ignore[arg-type]
+    assert RunRecord("r", "t", "s", 0, status="failed").status is RunStatus.FAILED  # type: ignore[arg-type]
     assert json_text({"ü": 1}).isascii()
 
 

@@ -66,7 +66,7 @@ def calibrate(
             progress.now("starting Spark")
             with cluster(master or embedded(nodes, 1, 900)) as spark:
                 found = measure.calibrate(spark, chosen, say=progress.now, **options)
-                checked: tuple[measure.Checked, ...] = ()
+                checked: tuple[measure.CheckedPlacement, ...] = ()
                 if rate is not None:
                     checked = measure.check(spark, chosen, found, rate, say=progress.now, **options)
         found.profile.save(out)

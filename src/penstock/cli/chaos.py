@@ -17,7 +17,7 @@ from penstock.faults.schedules import Schedule, matrix, schedules
 from penstock.model import InvalidValue
 
 if TYPE_CHECKING:
-    from penstock.experiments.chaos_trial import Outcome
+    from penstock.experiments.chaos_trial import TrialOutcome
 
 #: Memory of an executor, in MB.
 MEMORY_MB = 900
@@ -96,7 +96,7 @@ def chaos(
             raise typer.Exit(1)
 
 
-def _outcomes(chosen: list[Schedule], drivers: list[str], nodes: int) -> Iterator[Outcome]:
+def _outcomes(chosen: list[Schedule], drivers: list[str], nodes: int) -> Iterator[TrialOutcome]:
     with pyspark_needed():
         from penstock import spark as engine
         from penstock.experiments.chaos_trial import driver_killed, trial
@@ -107,7 +107,7 @@ def _outcomes(chosen: list[Schedule], drivers: list[str], nodes: int) -> Iterato
             yield driver_killed(spark, name, nodes)
 
 
-def _tell(outcome: Outcome, number: int, total: int) -> None:
+def _tell(outcome: TrialOutcome, number: int, total: int) -> None:
     verdict = "equal" if outcome.passed else "FAILED"
     say(f"{number}/{total} {verdict} in {outcome.seconds:g} s: {outcome.schedule}")
     if outcome.passed:

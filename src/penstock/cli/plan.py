@@ -13,7 +13,7 @@ from penstock.cli.options import DEFAULT_NODES, ClusterFile, JsonEach, Strategie
 from penstock.cli.progress import Progress
 from penstock.cli.show import show_comparison, show_outcome, show_request
 from penstock.files import FileError, load_topology, save_plan
-from penstock.planning import Outcome, ask, chosen, request
+from penstock.planning import PlanOutcome, ask, chosen, request
 
 HELP = """Plan where the instances of a topology run, and say why.
 
@@ -95,7 +95,7 @@ def plan(
         )
         if not as_json:
             show_request(base, None if cluster is not None else count)
-        outcomes: list[Outcome] = []
+        outcomes: list[PlanOutcome] = []
         with Progress(len(names)) as progress:
             for name in names:
                 progress.now(name)

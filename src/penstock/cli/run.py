@@ -32,7 +32,7 @@ from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.steps import Sink
 from penstock.report.page import write_report
 from penstock.report.summary import summarise
-from penstock.state.store import Keeping
+from penstock.state.store import StateConfig
 from penstock.strategies import strategies
 
 HELP = f"""Run an application on Spark under a strategy, and report what was measured.
@@ -162,7 +162,7 @@ def run(
                 "fault", "a run without --checkpoint", "other than kill-driver", "kill-driver"
             )
         # What is wrong with these is said before Spark is started.
-        Keeping(state or "peers", raw=raw, check=check, every=backup_every)
+        StateConfig(state or "peers", raw=raw, check=check, every=backup_every)
         profile = Profile.parse(rate)
         rows = profile.position(seconds)
         source = chosen.source(profile, zipf=zipf, seed=seed, rows=rows)

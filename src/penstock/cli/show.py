@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.model import Plan
-from penstock.planning import Outcome
+from penstock.planning import PlanOutcome
 from penstock.report.comparison import FIGURES, Entry
 from penstock.strategies import Request
 
@@ -51,7 +51,7 @@ def show_request(request: Request, equal: int | None) -> None:
         )
 
 
-def show_outcome(outcome: Outcome) -> None:
+def show_outcome(outcome: PlanOutcome) -> None:
     """Print one plan: nodes with their load and instances, then why."""
     out = console()
     out.print()
@@ -64,7 +64,7 @@ def show_outcome(outcome: Outcome) -> None:
         _show_list(out, "why", outcome.declined)
 
 
-def show_comparison(outcomes: Sequence[Outcome]) -> None:
+def show_comparison(outcomes: Sequence[PlanOutcome]) -> None:
     """Print one row a strategy, the smallest cut first."""
     table = Table(title="Comparison", title_justify="left", title_style="bold")
     table.add_column("strategy", no_wrap=True)
@@ -131,7 +131,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def _verdict(outcome: Outcome) -> str:
+def _verdict(outcome: PlanOutcome) -> str:
     if outcome.plan is None:
         return "refused"
     verdict = "feasible" if outcome.plan.feasible else "infeasible"
@@ -142,7 +142,7 @@ def _verdict(outcome: Outcome) -> str:
     )
 
 
-def _rank(outcome: Outcome) -> tuple[int, float]:
+def _rank(outcome: PlanOutcome) -> tuple[int, float]:
     if outcome.plan is None:
         return (2, 0.0)
     return (0 if outcome.plan.feasible else 1, outcome.plan.after.cut_share)

@@ -16,7 +16,7 @@ from penstock.apps import apps
 from penstock.cli.exits import BAD_INPUT, clean_exit, say
 from penstock.cli.options import DEFAULT_NODES, ClusterFile, JsonEach, Rate, Strategies, Zipf
 from penstock.cli.progress import Progress
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 from penstock.files import load_cluster, load_topology
 from penstock.model import Cluster, InvalidValue, Measurements, Topology, expand
 from penstock.model.sizing import sized_for
@@ -191,7 +191,7 @@ def _topology(name: str, profile: Profile, zipf: float, parallelism: int) -> Top
     if _is_file(name):
         return load_topology(name)
     app = apps.make(name)
-    return Layout.of(app.pipeline(app.source(profile, zipf=zipf))).topology(parallelism)
+    return JobGraph.of(app.pipeline(app.source(profile, zipf=zipf))).topology(parallelism)
 
 
 def _sized(topology: Topology, workload: Workload, count: int) -> Cluster:

@@ -2,7 +2,7 @@
 
 from penstock.control.events import Event
 from penstock.control.explain import explain
-from penstock.control.joint.runtime import Together
+from penstock.control.joint.runtime import JointRuntime
 from penstock.control.loop import Loop
 from penstock.control.recorder import Recorder
 from penstock.control.runtime import SPARE, ActionFailed, Applied, Observation, Runtime
@@ -13,11 +13,11 @@ __all__ = [
     "ActionFailed",
     "Applied",
     "Event",
+    "JointRuntime",
     "Loop",
     "Observation",
     "Recorder",
     "Runtime",
     "Settings",
-    "Together",
     "explain",
 ]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from penstock.control.decision import Decision
-from penstock.control.events import Event, Status, StepTaken
+from penstock.control.events import DecisionStatus, Event, StepTaken
 from penstock.control.offer import renamed
-from penstock.control.rollout import Stage
+from penstock.control.rollout import RolloutStage
 from penstock.control.runtime import ActionFailed, Observation, Runtime
-from penstock.control.states import Machine, State
+from penstock.control.states import State, StateMachine
 from penstock.model import Plan
 
 #: Batches that state may take to be copied ahead of a step; then the step is made as it is.
@@ -27,7 +27,7 @@ class Ending(str, Enum):
 
 
 @dataclass(frozen=True, eq=False)
-class Flight:
+class InFlight:
     """The decision that is carried out.
 
     Parameters
@@ -71,8 +71,8 @@ class Applier:
     def __init__(self, runtime: Runtime, node_wait: int) -> None:
         self.runtime = runtime
         self.node_wait = node_wait
-        self.machine = Machine()
-        self.flight: Flight | None = None
+        self.machine = StateMachine()
+        self.flight: InFlight | None = None
 
     @property
     def state(self) -> State:
@@ -87,7 +87,7 @@ class Applier:
     def begin(self, decision: Decision, event: Event, observation: Observation) -> None:
         """Take on a decision; its first action is made at once."""
         live = observation.cluster.names
-        self.flight = Flight(decision, event, observation.batch, frozenset(live), {})
+        self.flight = InFlight(decision, event, observation.batch, frozenset(live), {})
         if decision.nodes > len(live):
             self.machine.on("ask for nodes")
             self._ask_for(decision.nodes, observation)
@@ -107,25 +107,25 @@ class Applier:
         elif self.state is State.RELEASING:
             self._release(batch)
 
-    def interrupt(self, batch: int, why: str) -> Flight:
+    def interrupt(self, batch: int, why: str) -> InFlight:
         """Drop the decision in flight; the plan that it has reached stays."""
         flight = self._flight()
         if flight.waited:
             # What is in force moves nothing: nothing is copied any more.
             self.runtime.prepare(self.runtime.plan)
         self.machine.on("interrupt")
-        made = flight.event.status is Status.VERIFYING
-        status = Status.DONE if made else Status.GIVEN_UP
+        made = flight.event.status is DecisionStatus.VERIFYING
+        status = DecisionStatus.DONE if made else DecisionStatus.GIVEN_UP
         self._tell(replace(flight.event.taking(StepTaken(why, batch)), status=status))
         return self._end()
 
-    def judged(self, event: Event) -> Flight:
+    def judged(self, event: Event) -> InFlight:
         """End a decision whose gain was looked at."""
         self.machine.on("judged")
         self._tell(event)
         return self._end()
 
-    def take_ended(self) -> Flight | None:
+    def take_ended(self) -> InFlight | None:
         """Return the decision that just failed or was given up, once."""
         if self.flight is None or self.flight.ending is None:
             return None
@@ -142,7 +142,7 @@ class Applier:
             self.machine.on("give up")
             self._fail(StepTaken(what, batch, failed=str(error)), Ending.FIXED_NODES)
             return
-        self._did(StepTaken(what, batch), Status.WAITING)
+        self._did(StepTaken(what, batch), DecisionStatus.WAITING)
 
     def _look_for_nodes(self, observation: Observation) -> None:
         flight, batch = self._flight(), observation.batch
@@ -184,7 +184,7 @@ class Applier:
         if self._must_wait(plan, flight):
             self.flight = replace(flight, waited=flight.waited + 1)
             if not flight.waited:
-                self._did(StepTaken(f"copy state ahead of {what}", batch), Status.MOVING)
+                self._did(StepTaken(f"copy state ahead of {what}", batch), DecisionStatus.MOVING)
             return
         try:
             applied = self.runtime.apply(plan)
@@ -199,13 +199,13 @@ class Applier:
             batch,
             applied.seconds,
             applied.state_bytes,
-            ahead_bytes=applied.ahead_bytes,
-            riding_bytes=applied.riding_bytes,
+            precopied_bytes=applied.precopied_bytes,
+            inband_bytes=applied.inband_bytes,
         )
-        self._did(step, Status.MOVING)
+        self._did(step, DecisionStatus.MOVING)
         self.machine.on("all moved" if done == len(stages) else "moved")
 
-    def _must_wait(self, plan: Plan, flight: Flight) -> bool:
+    def _must_wait(self, plan: Plan, flight: InFlight) -> bool:
         """Whether state is still being copied ahead; after a loss nobody waits for that."""
         if flight.decision.forced or flight.waited >= AHEAD_BATCHES:
             return False
@@ -224,32 +224,32 @@ class Applier:
                 self.flight = replace(self._flight(), why=str(error))
             else:
                 self._did(StepTaken(what, batch))
-        self._tell(replace(self._flight().event, status=Status.VERIFYING))
+        self._tell(replace(self._flight().event, status=DecisionStatus.VERIFYING))
 
     # ---- bookkeeping
 
-    def _flight(self) -> Flight:
+    def _flight(self) -> InFlight:
         assert self.flight is not None, "no decision is in flight"
         return self.flight
 
-    def _did(self, step: StepTaken, status: Status | None = None) -> None:
+    def _did(self, step: StepTaken, status: DecisionStatus | None = None) -> None:
         event = self._flight().event.taking(step)
         self._tell(replace(event, status=status) if status is not None else event)
 
     def _fail(self, step: StepTaken, ending: Ending) -> None:
-        status = Status.FAILED if ending is Ending.FAILED else Status.GIVEN_UP
+        status = DecisionStatus.FAILED if ending is Ending.FAILED else DecisionStatus.GIVEN_UP
         self._did(step, status)
         self.flight = replace(self._flight(), ending=ending, why=step.failed)
 
     def _tell(self, event: Event) -> None:
         self.flight = replace(self._flight(), event=event)
 
-    def _end(self) -> Flight:
+    def _end(self) -> InFlight:
         flight, self.flight = self._flight(), None
         return flight
 
 
-def _words(stage: Stage, number: int, count: int) -> str:
+def _words(stage: RolloutStage, number: int, count: int) -> str:
     moved = f"{len(stage.moves)} instances"
     if stage.partitions:
         moved = f"{moved} and {stage.partitions} router partitions"

@@ -18,7 +18,7 @@ from penstock.control.offer import (
     spares_of,
     without_unused_spares,
 )
-from penstock.control.rollout import Stage, limited, plan_after, priced, stages_of
+from penstock.control.rollout import RolloutStage, limited, plan_after, priced, stages_of
 from penstock.control.settings import Settings
 from penstock.model import (
     Cluster,
@@ -205,7 +205,7 @@ def _forced(now: Situation, strategy: Strategy, settings: Settings) -> Decision:
         after=answer.after,
         target=answer,
         change=change,
-        stages=(Stage(answer, change.moves, len(change.partitions)),),
+        stages=(RolloutStage(answer, change.moves, len(change.partitions)),),
         nodes=len(now.live),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.control.gain import Expectation
-from penstock.control.rollout import Stage
+from penstock.control.rollout import RolloutStage
 from penstock.model import Cost, Diff, Plan, Reason
 
 #: Keys of decisions that are not about a plan.
@@ -39,7 +39,7 @@ class Decision:
     target : Plan or None
         The plan to come, on nodes that may still be spare.
     change : Diff
-    stages : tuple of Stage
+    stages : tuple of RolloutStage
         One for each batch boundary.
     nodes : int
         Nodes that must be there before the first stage.
@@ -58,7 +58,7 @@ class Decision:
     after: Cost | None = None
     target: Plan | None = None
     change: Diff = field(default_factory=Diff)
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[RolloutStage, ...] = ()
     nodes: int = 0
     spares: tuple[str, ...] = ()
     release: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ NOTE = "note"
 NAMED_MOVES = 100
 
 
-class Status(str, Enum):
+class DecisionStatus(str, Enum):
     """How far a decision is."""
 
     RECOMMENDED = "recommended"
@@ -50,9 +50,9 @@ class StepTaken:
         The last batch before it.
     seconds : float
         Time that the stream stood still for it.
-    state_bytes, ahead_bytes : int
+    state_bytes, precopied_bytes : int
         State that was carried in that time, and state that was copied ahead of it.
-    riding_bytes : int
+    inband_bytes : int
         State that came with the next batch, about.
     failed : str
         Why it did not work; empty when it did.
@@ -63,8 +63,8 @@ class StepTaken:
     seconds: float = 0.0
     state_bytes: int = 0
     failed: str = ""
-    ahead_bytes: int = 0
-    riding_bytes: int = 0
+    precopied_bytes: int = 0
+    inband_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Event:
         Decisions of one loop are counted from 1.
     batch, now_s
         The last committed batch, and stream time, when it was made.
-    status : Status
+    status : DecisionStatus
     text : str
         What changes and the reason that decided, in a line.
     reasons : tuple of Reason
@@ -104,7 +104,7 @@ class Event:
     number: int
     batch: int
     now_s: float
-    status: Status
+    status: DecisionStatus
     text: str
     reasons: tuple[Reason, ...] = ()
     measured: Mapping[str, float] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class Event:
         return cls(
             **{
                 **plain,
-                "status": Status(values["status"]),
+                "status": DecisionStatus(values["status"]),
                 "reasons": tuple(Reason(r["text"], r["figures"]) for r in values["reasons"]),
                 "before": Cost.from_dict(values["before"]) if values["before"] else None,
                 "predicted": Cost.from_dict(values["predicted"]) if values["predicted"] else None,
@@ -176,7 +176,7 @@ class Event:
         at_s : float
             Seconds since 1970.
         """
-        kind = NOTE if self.status is Status.NOTED else DECISION
+        kind = NOTE if self.status is DecisionStatus.NOTED else DECISION
         batch = self.batch if self.batch >= 0 else None
         return EventRecord(run, number, at_s, kind, self.text, self.to_dict(), batch)
 
@@ -206,9 +206,9 @@ def event_of(
     nodes : tuple of int
         Nodes that the running plan keeps, and the one to come.
     """
-    status = Status.RECOMMENDED if recommended else Status.DECIDED
+    status = DecisionStatus.RECOMMENDED if recommended else DecisionStatus.DECIDED
     if decision.choice is Choice.REFUSE:
-        status = Status.REFUSED
+        status = DecisionStatus.REFUSED
     change = decision.change
     return Event(
         number,

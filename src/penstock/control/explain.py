@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.control.events import Event, Status
+from penstock.control.events import DecisionStatus, Event
 from penstock.model import Cost
 
 #: Moves that are named before the rest is only counted.
@@ -12,17 +12,17 @@ MOST_MOVES = 12
 
 #: How each status ends the first sentence.
 ENDINGS = {
-    Status.RECOMMENDED: "recommended only, nothing was changed",
-    Status.REFUSED: "refused",
-    Status.DECIDED: "decided, not begun",
-    Status.WAITING: "waiting for nodes",
-    Status.MOVING: "moving",
-    Status.RELEASING: "releasing nodes",
-    Status.VERIFYING: "made, not judged yet",
-    Status.DONE: "done",
-    Status.FAILED: "failed, the plan that it had reached stayed",
-    Status.GIVEN_UP: "given up",
-    Status.NOTED: "for information",
+    DecisionStatus.RECOMMENDED: "recommended only, nothing was changed",
+    DecisionStatus.REFUSED: "refused",
+    DecisionStatus.DECIDED: "decided, not begun",
+    DecisionStatus.WAITING: "waiting for nodes",
+    DecisionStatus.MOVING: "moving",
+    DecisionStatus.RELEASING: "releasing nodes",
+    DecisionStatus.VERIFYING: "made, not judged yet",
+    DecisionStatus.DONE: "done",
+    DecisionStatus.FAILED: "failed, the plan that it had reached stayed",
+    DecisionStatus.GIVEN_UP: "given up",
+    DecisionStatus.NOTED: "for information",
 }
 
 
@@ -121,8 +121,8 @@ def _steps(event: Event) -> Iterator[str]:
         cost = "".join(
             f", {size / 1e6:.1f} MB of state {how}"
             for size, how in (
-                (step.ahead_bytes, "copied ahead"),
-                (step.riding_bytes, "with the next batch"),
+                (step.precopied_bytes, "copied ahead"),
+                (step.inband_bytes, "with the next batch"),
                 (step.state_bytes, f"while the stream stood still for {step.seconds:.2f} s"),
             )
             if size

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.control.apply import Applier, Ending, Flight
+from penstock.control.apply import Applier, Ending, InFlight
 from penstock.control.decide import Situation, decide
 from penstock.control.decision import RELEASE, SPARE_NODES, Choice, Decision
 from penstock.control.evaluate import Assessment, evaluate
-from penstock.control.events import Event, Status, event_of
+from penstock.control.events import DecisionStatus, Event, event_of
 from penstock.control.gain import judge
 from penstock.control.guards import Guards
 from penstock.control.runtime import Observation, Runtime
@@ -184,7 +184,7 @@ class Loop:
         if self._verified < self.settings.verify and not now.moving:
             return False
         gained = judge(flight.decision.expected, now)
-        event = replace(flight.event, status=Status.DONE, gained=gained)
+        event = replace(flight.event, status=DecisionStatus.DONE, gained=gained)
         ended = self._applier.judged(event)
         key, cooldown = ended.decision.key, self.settings.cooldown
         if gained.came is False:
@@ -216,7 +216,7 @@ class Loop:
         if ended is None and flight is not None and self.state is State.VERIFYING:
             self._changed(flight)
 
-    def _changed(self, flight: Flight) -> None:
+    def _changed(self, flight: InFlight) -> None:
         """Start to measure anew, and be quiet for a while; after a loss more may have to follow."""
         cooldown = 0 if flight.decision.forced else self.settings.cooldown
         self.guards = self.guards.after_change(self._batch, cooldown)
@@ -224,7 +224,7 @@ class Loop:
         if flight.why:
             self._without(RELEASE, flight.why)
 
-    def _closed(self, flight: Flight) -> None:
+    def _closed(self, flight: InFlight) -> None:
         """Remember a decision that did not come to its end."""
         self._tell(flight.event)
         cooldown = self.settings.cooldown
@@ -248,7 +248,7 @@ class Loop:
         self.decided += 1
         seen = self.assessment.observation if self.assessment is not None else None
         now_s = seen.now_s if seen is not None else 0.0
-        self._tell(Event(self.decided, self._batch, now_s, Status.NOTED, text))
+        self._tell(Event(self.decided, self._batch, now_s, DecisionStatus.NOTED, text))
 
     def _tell(self, event: Event) -> None:
         if self._listener is not None and event != self._told:

@@ -12,12 +12,12 @@ from penstock.model import (
     InvalidValue,
     Kind,
     Measurements,
+    MigrationStep,
     Move,
     Plan,
     Reason,
     RoutingTable,
     Spot,
-    Step,
     Topology,
     evaluate,
     expand,
@@ -25,7 +25,7 @@ from penstock.model import (
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class RolloutStage:
     """What is moved at one batch boundary, and the plan that it leads to."""
 
     plan: Plan
@@ -36,10 +36,10 @@ class Stage:
 def stages_of(
     running: Plan,
     target: Plan,
-    steps: tuple[Step, ...],
+    steps: tuple[MigrationStep, ...],
     topology: Topology,
     price: Callable[[Plan], Plan],
-) -> tuple[Stage, ...]:
+) -> tuple[RolloutStage, ...]:
     """Build the plan at each batch boundary; the last one is the target itself.
 
     A change that moves nothing, as of the keys that are split, is one stage.
@@ -50,8 +50,8 @@ def stages_of(
         Gives a plan its cost; what stands between two plans was priced by nobody.
     """
     if not steps:
-        return (Stage(target),)
-    made: list[Stage] = []
+        return (RolloutStage(target),)
+    made: list[RolloutStage] = []
     walk = _Walk.of(running)
     together = gathered(steps, topology)
     for number, group in enumerate(together, start=1):
@@ -60,17 +60,19 @@ def stages_of(
         last = number == len(together)
         plan = target if last else price(walk.plan(target, number, len(together)))
         moves = tuple(move for step in group for move in step.moves)
-        made.append(Stage(plan, moves, sum(len(step.partitions) for step in group)))
+        made.append(RolloutStage(plan, moves, sum(len(step.partitions) for step in group)))
     return tuple(made)
 
 
-def gathered(steps: tuple[Step, ...], topology: Topology) -> tuple[tuple[Step, ...], ...]:
+def gathered(
+    steps: tuple[MigrationStep, ...], topology: Topology
+) -> tuple[tuple[MigrationStep, ...], ...]:
     """Make steps that carry no state together with the next one that does, or with the last.
 
     Between two batches an instance without state moves for free: a batch of its own would only
     delay what comes after it.
     """
-    groups: list[list[Step]] = [[]]
+    groups: list[list[MigrationStep]] = [[]]
     for step in steps:
         groups[-1].append(step)
         operators = {m.operator for m in step.moves} | {p.operator for p in step.partitions}
@@ -84,13 +86,13 @@ def gathered(steps: tuple[Step, ...], topology: Topology) -> tuple[tuple[Step, .
     return tuple(tuple(group) for group in groups)
 
 
-def limited(steps: tuple[Step, ...], max_moves: int) -> tuple[Step, ...]:
+def limited(steps: tuple[MigrationStep, ...], max_moves: int) -> tuple[MigrationStep, ...]:
     """Keep the steps from the first on in which no more instances move than allowed.
 
     Only instances that go from one spot to another count: one that is new or that goes carries no
     load. The step that goes too far is cut, without the router partitions that were to follow it.
     """
-    kept: list[Step] = []
+    kept: list[MigrationStep] = []
     left = max_moves
     for step in steps:
         shifted = tuple(m for m in step.moves if m.origin is not None and m.target is not None)
@@ -105,7 +107,7 @@ def limited(steps: tuple[Step, ...], max_moves: int) -> tuple[Step, ...]:
     return tuple(kept)
 
 
-def plan_after(running: Plan, target: Plan, steps: tuple[Step, ...]) -> Plan:
+def plan_after(running: Plan, target: Plan, steps: tuple[MigrationStep, ...]) -> Plan:
     """Return the plan that some of the steps lead to; its cost is still the target's."""
     walk = _Walk.of(running)
     for step in steps:
@@ -143,7 +145,7 @@ class _Walk:
     def of(cls, plan: Plan) -> _Walk:
         return cls(dict(plan.placement), dict(plan.routing), plan.nodes)
 
-    def after(self, step: Step, target: Plan) -> _Walk:
+    def after(self, step: MigrationStep, target: Plan) -> _Walk:
         spots = {name: list(own) for name, own in self.spots.items()}
         for move in step.moves:
             own = spots.setdefault(move.operator, [])

@@ -67,9 +67,9 @@ class Applied:
     ----------
     seconds : float
         Time that the stream stood still for it.
-    state_bytes, ahead_bytes : int
+    state_bytes, precopied_bytes : int
         State that was carried in that time, and state that was copied ahead of it.
-    riding_bytes : int
+    inband_bytes : int
         State that comes with the next batch, about.
     left : bool
         Whether more of it is to be made.
@@ -77,8 +77,8 @@ class Applied:
 
     seconds: float = 0.0
     state_bytes: int = 0
-    ahead_bytes: int = 0
-    riding_bytes: int = 0
+    precopied_bytes: int = 0
+    inband_bytes: int = 0
     left: bool = False
 
     def and_then(self, other: Applied) -> Applied:
@@ -86,8 +86,8 @@ class Applied:
         return Applied(
             self.seconds + other.seconds,
             self.state_bytes + other.state_bytes,
-            self.ahead_bytes + other.ahead_bytes,
-            self.riding_bytes + other.riding_bytes,
+            self.precopied_bytes + other.precopied_bytes,
+            self.inband_bytes + other.inband_bytes,
             self.left or other.left,
         )
 

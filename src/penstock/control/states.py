@@ -42,12 +42,12 @@ class IllegalTransition(PenstockError):
     """Something happened that the state does not allow; a mistake of the loop's own."""
 
 
-class Machine:
+class StateMachine:
     """The state of the decision in flight, and how it came to be.
 
     Examples
     --------
-    >>> machine = Machine()
+    >>> machine = StateMachine()
     >>> machine.on("move").value
     'moving'
     >>> machine.on("give up")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from penstock.engine.batch import Wave
-from penstock.engine.job_graph import Layout
+from penstock.engine.batch import BatchSpec
+from penstock.engine.job_graph import JobGraph
 
 #: The body of a stage's tasks: partition, frames in, folder of the place; partitions, frames out.
 Body = Callable[[int, Iterable[bytes], Path], Iterator[tuple[int, bytes]]]
@@ -33,21 +33,23 @@ class Stage:
 
 
 #: Tasks that run beside those of a layer of a batch.
-Riders = Mapping[int, Sequence[Stage]]
+StateSenders = Mapping[int, Sequence[Stage]]
 
 #: A batch as most are.
-NOBODY: Riders = {}
+NO_SENDERS: StateSenders = {}
 
 
 class Backend(Protocol):
     """Something that runs tasks in places, and returns the frames for the driver."""
 
-    def run(self, layout: Layout, wave: Wave, riders: Riders = NOBODY) -> Iterable[bytes]:
+    def run(
+        self, job_graph: JobGraph, spec: BatchSpec, senders: StateSenders = NO_SENDERS
+    ) -> Iterable[bytes]:
         """Run a batch; raise if any task could not be run.
 
         Parameters
         ----------
-        riders : mapping of int to sequence of Stage
+        senders : mapping of int to sequence of Stage
             Tasks that run beside those of a layer, and send to the next one.
         """
         ...
@@ -70,7 +72,7 @@ class Backend(Protocol):
         """Return what tells the place at a home from all others there ever were; "" is anywhere."""
         ...
 
-    def keepers(self) -> Mapping[str, str]:
+    def backup_nodes(self) -> Mapping[str, str]:
         """Return, for each node that is there, the home of the process that keeps fragments."""
         ...
 

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.engine.repartition import Party
+from penstock.engine.repartition import Participant
 from penstock.model import RoutingTable
-from penstock.state.backup.placement import Spread
-from penstock.state.store import Keeping
-from penstock.state.versions import Copied, Span
+from penstock.state.backup.placement import FragmentPlacement
+from penstock.state.store import StateConfig
+from penstock.state.versions import Copied, Segment
 
 #: What happens to rows that a function fails on: the run stops, or they are left out and counted.
 ON_ERROR = ("stop", "skip")
 
 
 @dataclass(frozen=True, eq=False)
-class Wave:
+class BatchSpec:
     """What a task needs to know of its batch besides the layout.
 
     Parameters
@@ -34,28 +34,28 @@ class Wave:
     homes : mapping of str to tuple of str
         Where each instance of a vertex runs, for local grouping and for relaying; any equal strings
         mean the same place.
-    keeping : Keeping
+    state_config : StateConfig
     bases : mapping of str to tuple of int
         The committed state version that each instance of a stateful vertex starts from; -1 before
         its first.
-    needed : mapping of str to tuple of tuple of Span
+    needed : mapping of str to tuple of tuple of Segment
         The runs that what peers have of each of those states is made of.
     backed : mapping of str to tuple of int
         The version that peers have of each; -1 if none.
-    keepers : tuple of str
+    backup_nodes : tuple of str
         Homes of the nodes that keep fragments, one partition each in a layer after the last; none:
         there is no such layer.
     hold : bool
         Whether what changes goes to the driver, which gives it to them later.
-    spreads : mapping of str to tuple of Spread
+    fragment_placements : mapping of str to tuple of FragmentPlacement
         Code and keepers of each instance's fragments.
     whole : frozenset of (str, int)
         Instances that save all their state, whatever they changed.
     coming : frozenset of (str, int)
         Instances whose state is being copied ahead of a move.
-    arriving : mapping of (str, int) to tuple of (Span, int)
+    incoming : mapping of (str, int) to tuple of (Segment, int)
         Instances whose state comes to a new home with this batch, and the runs that are there.
-    givers : mapping of (str, int) to Party
+    givers : mapping of (str, int) to Participant
         Instances that give rows of their state to others with this batch.
     shares : mapping of str to bytes
         By step: what instances made of split keys in the batch before, for the homes of these.
@@ -75,17 +75,17 @@ class Wave:
     routing: Mapping[str, RoutingTable] = field(default_factory=dict)
     ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     homes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    keeping: Keeping = field(default_factory=Keeping)
+    state_config: StateConfig = field(default_factory=StateConfig)
     bases: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    needed: Mapping[str, tuple[tuple[Span, ...], ...]] = field(default_factory=dict)
+    needed: Mapping[str, tuple[tuple[Segment, ...], ...]] = field(default_factory=dict)
     backed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    keepers: tuple[str, ...] = ()
+    backup_nodes: tuple[str, ...] = ()
     hold: bool = False
-    spreads: Mapping[str, tuple[Spread, ...]] = field(default_factory=dict)
+    fragment_placements: Mapping[str, tuple[FragmentPlacement, ...]] = field(default_factory=dict)
     whole: frozenset[tuple[str, int]] = frozenset()
     coming: frozenset[tuple[str, int]] = frozenset()
-    arriving: Mapping[tuple[str, int], Copied] = field(default_factory=dict)
-    givers: Mapping[tuple[str, int], Party] = field(default_factory=dict)
+    incoming: Mapping[tuple[str, int], Copied] = field(default_factory=dict)
+    givers: Mapping[tuple[str, int], Participant] = field(default_factory=dict)
     shares: Mapping[str, bytes] = field(default_factory=dict)
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
     passed: Mapping[str, int | None] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Wave:
     @property
     def depth(self) -> int:
         """Layers, that of the keepers included."""
-        return len(self.layers) + bool(self.keepers)
+        return len(self.layers) + bool(self.backup_nodes)
 
     def width(self, layer: int) -> int:
         """Partitions of a layer."""
@@ -118,7 +118,7 @@ class Wave:
         depth, start = self.first[vertex]
         return depth, start + instance
 
-    def tenant(self, layer: int, partition: int) -> tuple[str, int]:
+    def instance_at(self, layer: int, partition: int) -> tuple[str, int]:
         """Vertex and instance of a partition."""
         for vertex in self.layers[layer]:
             if partition < self.parallelism[vertex]:
@@ -137,7 +137,7 @@ class Wave:
             )
             for layer in self.layers
         )
-        return (*layers, self.keepers) if self.keepers else layers
+        return (*layers, self.backup_nodes) if self.backup_nodes else layers
 
     def hop(self, here: str, from_layer: int, layer: int, partition: int) -> int:
         """Partition of the next layer through which something travels to a later one.

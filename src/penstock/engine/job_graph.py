@@ -46,7 +46,7 @@ class Vertex:
 
 
 @dataclass(frozen=True, eq=False)
-class Wire:
+class JobEdge:
     """A stream between two vertices: from a step of one to the head of the other."""
 
     number: int
@@ -58,16 +58,16 @@ class Wire:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class JobGraph:
     """A pipeline, chained and wired; how many instances there are is the plan's business."""
 
     pipeline: Pipeline
     vertices: tuple[Vertex, ...]
-    wires: tuple[Wire, ...]
+    edges: tuple[JobEdge, ...]
     children: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def of(cls, pipeline: Pipeline) -> Layout:
+    def of(cls, pipeline: Pipeline) -> JobGraph:
         """Chain and wire.
 
         A stateless function behind one step, with shuffle or local grouping and no parallelism of
@@ -80,7 +80,7 @@ class Layout:
         home: dict[str, str] = {}
         members: dict[str, list[str]] = {}
         children: dict[str, list[str]] = {step.name: [] for step in pipeline.steps}
-        wires: list[Wire] = []
+        edges: list[JobEdge] = []
         for step in pipeline.steps:
             if step.sink is not None:
                 for link in step.links:
@@ -110,9 +110,9 @@ class Layout:
             if step.sink is not None or _chained(step):
                 continue
             for link in step.links:
-                wires.append(
-                    Wire(
-                        len(wires),
+                edges.append(
+                    JobEdge(
+                        len(edges),
                         names[home[link.source]],
                         names[step.name],
                         link.source,
@@ -121,7 +121,7 @@ class Layout:
                     )
                 )
         return cls(
-            pipeline, vertices, tuple(wires), {name: tuple(c) for name, c in children.items()}
+            pipeline, vertices, tuple(edges), {name: tuple(c) for name, c in children.items()}
         )
 
     @cached_property
@@ -134,15 +134,15 @@ class Layout:
         """Names of the vertices by depth."""
         return self.topology(1).layers
 
-    def wires_from(self, step: str) -> tuple[Wire, ...]:
+    def edges_from(self, step: str) -> tuple[JobEdge, ...]:
         """Wires that start at a step."""
-        return tuple(wire for wire in self.wires if wire.from_step == step)
+        return tuple(edge for edge in self.edges if edge.from_step == step)
 
     def sinks(self) -> tuple[Step, ...]:
         """Return the steps that are sinks."""
         return tuple(step for step in self.pipeline.steps if step.sink is not None)
 
-    def for_workers(self) -> Layout:
+    def for_workers(self) -> JobGraph:
         """Return the part that tasks need: sinks and sources that live in the driver stay there."""
         steps = tuple(
             replace(
@@ -189,7 +189,7 @@ class Layout:
                     splittable=vertex.splittable,
                 )
             )
-        edges = tuple(Edge(w.source, w.target, w.link.grouping) for w in self.wires)
+        edges = tuple(Edge(w.source, w.target, w.link.grouping) for w in self.edges)
         return Topology(self.pipeline.name, tuple(operators), edges)
 
 

@@ -23,7 +23,7 @@ _HEADER = struct.Struct("<cxHIHxxI")
 
 
 @dataclass(frozen=True)
-class Frame:
+class Message:
     """One message.
 
     Parameters
@@ -31,7 +31,7 @@ class Frame:
     kind : bytes
     layer, partition : int
         Where it goes; layer `DRIVER` is the driver.
-    wire : int
+    edge : int
         Number of the wire, or of the sink, that it belongs to.
     sender : int
         Instance that sent it.
@@ -41,20 +41,20 @@ class Frame:
     kind: bytes
     layer: int
     partition: int
-    wire: int
+    edge: int
     sender: int
     body: memoryview | bytes
 
     def pack(self) -> bytes:
         """Write header and body."""
-        head = _HEADER.pack(self.kind, self.layer, self.partition, self.wire, self.sender)
+        head = _HEADER.pack(self.kind, self.layer, self.partition, self.edge, self.sender)
         return b"".join((head, self.body))
 
     @classmethod
-    def unpack(cls, data: bytes) -> Frame:
+    def unpack(cls, data: bytes) -> Message:
         """Read back what `pack` wrote; the body is not copied."""
-        kind, layer, partition, wire, sender = _HEADER.unpack_from(data)
-        return cls(kind, layer, partition, wire, sender, memoryview(data)[_HEADER.size :])
+        kind, layer, partition, edge, sender = _HEADER.unpack_from(data)
+        return cls(kind, layer, partition, edge, sender, memoryview(data)[_HEADER.size :])
 
 
 def encode(table: pa.Table | pa.RecordBatch) -> memoryview:

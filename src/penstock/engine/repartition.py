@@ -15,7 +15,7 @@ from penstock.strategies.route import modulo
 
 
 @dataclass(frozen=True)
-class Party:
+class Participant:
     """One instance.
 
     Parameters

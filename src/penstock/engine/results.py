@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.engine.batch import Wave
+from penstock.engine.batch import BatchSpec
 from penstock.engine.errors import StepFailed
-from penstock.engine.messages import ERROR, Frame, decode_json
+from penstock.engine.messages import ERROR, Message, decode_json
 from penstock.state.versions import StateLost
 
 Ranges = Mapping[str, tuple[tuple[int, int], ...]]
@@ -50,21 +50,21 @@ class BatchResult:
     Parameters
     ----------
     batch_id, wave, ranges, stats, rows_to_sinks
-    ride : Carried or None
+    inband : MigrationResult or None
         What moved with it; None: nothing did.
     """
 
     batch_id: int
-    wave: Wave
+    spec: BatchSpec
     ranges: Ranges
     stats: tuple[InstanceStats, ...]
     rows_to_sinks: Mapping[str, int]
-    ride: Carried | None = None
+    inband: MigrationResult | None = None
 
     @property
     def rows_in(self) -> int:
         """Rows that the sources read."""
-        first = set(self.wave.layers[0])
+        first = set(self.spec.layers[0])
         return sum(s.rows_in for s in self.stats if s.vertex in first)
 
     @property
@@ -74,20 +74,20 @@ class BatchResult:
 
 
 @dataclass(frozen=True)
-class Carried:
+class MigrationResult:
     """What a change of plan took.
 
     Parameters
     ----------
     seconds : float
         Time that the stream stood still.
-    state_bytes, ahead_bytes : int
+    state_bytes, precopied_bytes : int
         State that was carried in that time, and state that was copied ahead and taken over.
-    riding_bytes : int
+    inband_bytes : int
         State that comes with a batch instead: before it, by what peers keep; after it, what came.
-    moved, rebuilt, dealt : int
+    moved, rebuilt, repartitioned : int
         Instances whose state was copied, was put together from fragments, or changed its keys.
-    not_ahead : str
+    not_precopied : str
         Why state was carried that was to be copied ahead; empty when there is nothing to tell.
     failed : str
         Why the plan before is still in charge; empty when it is not.
@@ -97,18 +97,18 @@ class Carried:
     state_bytes: int = 0
     moved: int = 0
     rebuilt: int = 0
-    dealt: int = 0
-    ahead_bytes: int = 0
-    riding_bytes: int = 0
-    not_ahead: str = ""
+    repartitioned: int = 0
+    precopied_bytes: int = 0
+    inband_bytes: int = 0
+    not_precopied: str = ""
     failed: str = ""
 
 
 def stats_of(values: dict[str, Any]) -> InstanceStats:
     """Read what an instance told of itself; numbers that are keys of JSON come as text."""
     values["sent"] = {
-        int(wire): {int(target): rows for target, rows in targets.items()}
-        for wire, targets in values["sent"].items()
+        int(edge): {int(target): rows for target, rows in targets.items()}
+        for edge, targets in values["sent"].items()
     }
     values["hot_keys"] = {
         target: {int(key): rows for key, rows in found.items()}
@@ -118,10 +118,10 @@ def stats_of(values: dict[str, Any]) -> InstanceStats:
     return InstanceStats(**values)
 
 
-def raise_error(frames: Iterable[Frame]) -> None:
+def raise_error(frames: Iterable[Message]) -> None:
     """Raise what a task failed with, if one did."""
     for frame in frames:
-        if frame.kind == ERROR and frame.wire == 1:
+        if frame.kind == ERROR and frame.edge == 1:
             raise StateLost(decode_json(frame.body))
         if frame.kind == ERROR:
             raise StepFailed(**decode_json(frame.body))

@@ -15,7 +15,7 @@ QUEUE = 500_000
 
 
 @dataclass(eq=False)
-class Feed:
+class SourceQueue:
     """One source, what was taken of it, and what was dropped.
 
     Parameters

@@ -40,7 +40,7 @@ KILLED_AT = 5
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """What came of a schedule.
 
     Parameters
@@ -81,7 +81,7 @@ def trial(
     strategy: str | Strategy = "even",
     folder: Path | None = None,
     rows: int = ROWS,
-) -> Outcome:
+) -> TrialOutcome:
     """Run an application under a schedule, when all executors are there.
 
     Parameters
@@ -130,7 +130,7 @@ def trial(
         got = app.result(name, emitted(pipeline[name].sink))
         equal[name] = got.num_rows > 0 and got.equals(app.result(name, expected[name]))
     seconds = time.monotonic() - started
-    return Outcome(
+    return TrialOutcome(
         str(schedule), schedule.app, schedule.name, equal, round(seconds, 1), error, events
     )
 
@@ -144,7 +144,7 @@ def emitted(sink: Any) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 
 
-def driver_killed(spark: SparkSession, app: str, nodes: int, state: str = "both") -> Outcome:
+def driver_killed(spark: SparkSession, app: str, nodes: int, state: str = "both") -> TrialOutcome:
     """Let another process run an application and kill itself; go on here from its checkpoint."""
     with tempfile.TemporaryDirectory(prefix="penstock-trial-") as made:
         folder, started = Path(made), time.monotonic()
@@ -167,7 +167,7 @@ def driver_killed(spark: SparkSession, app: str, nodes: int, state: str = "both"
         after = trial(spark, Schedule("kill-driver", app, state=state), folder=folder)
         story = [f"killed after {committed} commits", *after.happened]
         seconds = round(time.monotonic() - started, 1)
-        return Outcome(
+        return TrialOutcome(
             f"kill-driver@batch={KILLED_AT}, {app}, state {state}",
             app,
             "kill-driver",

@@ -10,7 +10,7 @@ from penstock.common.near_miss import near_miss
 from penstock.model import InvalidValue
 
 
-class Told(NamedTuple):
+class ParsedFault(NamedTuple):
     """A text taken apart: what happens, when, and its settings by name."""
 
     kind: str
@@ -49,7 +49,7 @@ you mean 'to'?, got 'too'
     unit: str
     settings: Mapping[str, Collection[str]]
 
-    def read(self, text: str) -> Told:
+    def read(self, text: str) -> ParsedFault:
         """Take a text apart; its kind and its names are checked then, its values are not."""
         kind, _, rest = text.strip().partition("@")
         first, _, more = rest.partition(":")
@@ -61,7 +61,7 @@ you mean 'to'?, got 'too'
         moment, *values = [value.strip() for _, _, value in parts]
         names = [name.strip() for name, _, _ in parts[1:]]
         self.check(kind, names)
-        return Told(kind, moment, dict(zip(names, values, strict=True)))
+        return ParsedFault(kind, moment, dict(zip(names, values, strict=True)))
 
     def check(self, kind: str, settings: Iterable[str]) -> None:
         """Raise unless there is such a kind, and it takes settings of these names."""

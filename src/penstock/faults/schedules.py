@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.faults.fault import Fault
 from penstock.model import InvalidValue
-from penstock.state.store import Keeping
+from penstock.state.store import StateConfig
 
 #: Batches of a run, and those before which nothing happens: first there must be state.
 BATCHES, QUIET = 10, 2
@@ -41,7 +41,7 @@ class Schedule:
     faults: tuple[Fault, ...] = ()
     state: str = "peers"
     check: int = 1
-    every: int = Keeping.every
+    every: int = StateConfig.every
 
     def __str__(self) -> str:
         faults = " ".join(map(str, self.faults)) or "no faults"
@@ -52,11 +52,11 @@ class Schedule:
 #: The faults that every application must end equal under, as one run each, after fragments that may
 #: be missing and batches that the driver holds; its own death takes a process and is not here.
 MATRIX: Mapping[str, tuple[int, int, tuple[str, ...]]] = {
-    "undisturbed": (1, Keeping.every, ()),
-    "kill-executor": (1, Keeping.every, ("kill-executor@batch=3",)),
+    "undisturbed": (1, StateConfig.every, ()),
+    "kill-executor": (1, StateConfig.every, ("kill-executor@batch=3",)),
     "kill-two": (2, 1, ("kill-executor@batch=3:count=2",)),
-    "kill-in-move": (1, Keeping.every, ("kill-executor@batch=3:during=move", "move@batch=3")),
-    "kill-worker": (1, Keeping.every, ("kill-worker@batch=3",)),
+    "kill-in-move": (1, StateConfig.every, ("kill-executor@batch=3:during=move", "move@batch=3")),
+    "kill-worker": (1, StateConfig.every, ("kill-worker@batch=3",)),
     "fragments": (
         2,
         1,
@@ -66,7 +66,7 @@ MATRIX: Mapping[str, tuple[int, int, tuple[str, ...]]] = {
             "kill-executor@batch=4",
         ),
     ),
-    "scale": (1, Keeping.every, ("scale@batch=3:to=7", "scale@batch=6:to=3")),
+    "scale": (1, StateConfig.every, ("scale@batch=3:to=7", "scale@batch=6:to=3")),
 }
 
 
@@ -114,7 +114,7 @@ def _schedule(seed: int, number: int, app: str, nodes: int) -> Schedule:
             continue
         faults += _strike(rng, batch, check, spoilt, min(2, nodes - 2))
     state = "both" if rng.random() < 0.25 else "peers"
-    every = int(rng.choice([1, 2, Keeping.every]))
+    every = int(rng.choice([1, 2, StateConfig.every]))
     return Schedule(f"seed {seed}/{number}", app, tuple(faults), state, check, every)
 
 

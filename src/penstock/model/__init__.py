@@ -16,7 +16,7 @@ from penstock.model.cost import (
 )
 from penstock.model.instances import Flow, InstanceGraph, expand
 from penstock.model.measurements import Measurements, Sample, Utilisation, trimmed_mean
-from penstock.model.migration import Diff, Move, PartitionMove, Step, diff, schedule
+from penstock.model.migration import Diff, MigrationStep, Move, PartitionMove, diff, schedule
 from penstock.model.plan import Keep, Plan, Reason, RoutingTable, Spot
 from penstock.model.topology import Edge, Grouping, Kind, Operator, Topology
 
@@ -33,6 +33,7 @@ __all__ = [
     "Kind",
     "LoadWeights",
     "Measurements",
+    "MigrationStep",
     "Move",
     "Node",
     "NodeUse",
@@ -45,7 +46,6 @@ __all__ = [
     "RoutingTable",
     "Sample",
     "Spot",
-    "Step",
     "TierCosts",
     "Topology",
     "Utilisation",

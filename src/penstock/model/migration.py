@@ -50,7 +50,7 @@ class Diff:
 
 
 @dataclass(frozen=True)
-class Step:
+class MigrationStep:
     """Moves that are made together, between two batches.
 
     Parameters
@@ -116,7 +116,7 @@ def diff(running: Plan, following: Plan) -> Diff:
     )
 
 
-def schedule(change: Diff, topology: Topology) -> tuple[Step, ...]:
+def schedule(change: Diff, topology: Topology) -> tuple[MigrationStep, ...]:
     """Order the moves layer by layer from the sources, each layer in two halves (Sl Alg. 3).
 
     Every operator's moves are halved by themselves, so that at least half of each operator's
@@ -138,7 +138,7 @@ def schedule(change: Diff, topology: Topology) -> tuple[Step, ...]:
         if name not in layer_of:
             owner = f"a schedule for topology {topology.name!r}"
             raise InvalidValue("moves", owner, "of its own operators", name)
-    steps: list[Step] = []
+    steps: list[MigrationStep] = []
     for depth, layer in enumerate(topology.layers):
         halves: tuple[list[Move], list[Move]] = ([], [])
         last: list[Move] = []
@@ -152,7 +152,7 @@ def schedule(change: Diff, topology: Topology) -> tuple[Step, ...]:
             halves[1].extend(shifted[middle:])
         partitions = tuple(p for p in change.partitions if layer_of[p.operator] == depth)
         if halves[0]:
-            steps.append(Step(depth, 0, tuple(halves[0])))
+            steps.append(MigrationStep(depth, 0, tuple(halves[0])))
         if halves[1] or last or partitions:
-            steps.append(Step(depth, 1, tuple(halves[1] + last), partitions))
+            steps.append(MigrationStep(depth, 1, tuple(halves[1] + last), partitions))
     return tuple(steps)

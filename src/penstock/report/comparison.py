@@ -47,7 +47,7 @@ class Instant:
 
 
 @dataclass(frozen=True)
-class Told:
+class DecisionNote:
     """A decision: when, and what."""
 
     at_s: float
@@ -82,7 +82,7 @@ class Entry:
         The longest time without output.
     decisions, rows_lost, rows_duplicated : int or None
     series : tuple of Instant
-    told : tuple of Told
+    told : tuple of DecisionNote
         The decisions in words.
     """
 
@@ -105,7 +105,7 @@ class Entry:
     rows_lost: int | None = None
     rows_duplicated: int | None = None
     series: tuple[Instant, ...] = ()
-    told: tuple[Told, ...] = ()
+    told: tuple[DecisionNote, ...] = ()
 
     @property
     def sound(self) -> bool:
@@ -121,7 +121,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Figure:
+class ComparisonRow:
     """A row of the table.
 
     Parameters
@@ -160,21 +160,21 @@ def _seconds(value: float | None) -> str:
 
 #: The table, from top to bottom.
 FIGURES = (
-    Figure("throughput_per_s", "throughput /s", number, 1),
-    Figure("p50_ms", "latency p50", milliseconds),
-    Figure("p95_ms", "latency p95", milliseconds),
-    Figure("p99_ms", "latency p99", milliseconds),
-    Figure("nodes", "nodes", number),
-    Figure("most_nodes", "most nodes", whole),
-    Figure("node_seconds", "node-seconds", number),
-    Figure("remote_share", "across nodes", share),
-    Figure("lit", "LIT", number),
-    Figure("lin", "LIN", number),
-    Figure("moves", "moves", whole, 0),
-    Figure("silent_s", "longest without output", _seconds),
-    Figure("decisions", "decisions", whole, 0),
-    Figure("rows_lost", "rows lost", whole),
-    Figure("rows_duplicated", "rows duplicated", whole),
+    ComparisonRow("throughput_per_s", "throughput /s", number, 1),
+    ComparisonRow("p50_ms", "latency p50", milliseconds),
+    ComparisonRow("p95_ms", "latency p95", milliseconds),
+    ComparisonRow("p99_ms", "latency p99", milliseconds),
+    ComparisonRow("nodes", "nodes", number),
+    ComparisonRow("most_nodes", "most nodes", whole),
+    ComparisonRow("node_seconds", "node-seconds", number),
+    ComparisonRow("remote_share", "across nodes", share),
+    ComparisonRow("lit", "LIT", number),
+    ComparisonRow("lin", "LIN", number),
+    ComparisonRow("moves", "moves", whole, 0),
+    ComparisonRow("silent_s", "longest without output", _seconds),
+    ComparisonRow("decisions", "decisions", whole, 0),
+    ComparisonRow("rows_lost", "rows lost", whole),
+    ComparisonRow("rows_duplicated", "rows duplicated", whole),
 )
 
 
@@ -214,7 +214,7 @@ def entry_of(records: RunRecords) -> Entry:
         rows_lost=run.rows_lost,
         rows_duplicated=run.rows_duplicated,
         series=_series(batches, origin_s),
-        told=tuple(Told(e.at_s - origin_s, e.text) for e in records.decisions),
+        told=tuple(DecisionNote(e.at_s - origin_s, e.text) for e in records.decisions),
     )
 
 

@@ -11,7 +11,7 @@ from penstock.common.errors import PenstockError
 from penstock.report.comparison import FIGURES, Entry, Instant
 from penstock.report.page import POLICY
 from penstock.report.style import STYLE
-from penstock.report.svg import Frame, Line, line_chart
+from penstock.report.svg import Axes, Line, line_chart
 from penstock.report.text import clock, escape, milliseconds, number, share
 
 #: Charts with a line for each strategy: title, value, how it is written, whether it holds.
@@ -112,7 +112,7 @@ def _charts(entries: Sequence[Entry]) -> str:
     drawn = [entry for entry in entries if entry.series]
     if not drawn:
         return ""
-    frame = Frame(max(1.0, *(max(e.seconds or 0.0, e.series[-1].at_s) for e in drawn)))
+    frame = Axes(max(1.0, *(max(e.seconds or 0.0, e.series[-1].at_s) for e in drawn)))
     came = Line("arriving", _points(drawn[0], lambda i: i.arriving_per_s))
     taken = [Line(e.strategy, _points(e, lambda i: i.throughput_per_s)) for e in drawn]
     charts = [line_chart("Source tuples a second", [*taken, came], frame)]

@@ -15,7 +15,7 @@ from penstock.model import Plan
 from penstock.report.series import Point, points_of, strips_of
 from penstock.report.style import STYLE
 from penstock.report.summary import Latency, Summary, latency_of, summarise
-from penstock.report.svg import Frame, Line, Mark, heat_strip, line_chart
+from penstock.report.svg import Axes, EventMark, Line, heat_strip, line_chart
 from penstock.report.text import (
     UNKNOWN,
     clock,
@@ -167,10 +167,10 @@ def _charts(records: RunRecords, origin_s: float) -> str:
     points = points_of(records.batches, origin_s)
     times = [p.end_s for p in points] + [e.at_s - origin_s for e in records.events]
     marks = tuple(
-        Mark(e.at_s - origin_s, e.number, e.text, e.kind == DECISION)
+        EventMark(e.at_s - origin_s, e.number, e.text, e.kind == DECISION)
         for e in sorted(records.events, key=lambda e: (e.at_s, e.number))
     )
-    frame = Frame(max([1.0, *times]), marks)
+    frame = Axes(max([1.0, *times]), marks)
     latencies = [latency_of(p.latency) for p in points]
     operators = tuple(dict.fromkeys(name for p in points for name in p.lit))
     charts = [
@@ -241,7 +241,7 @@ def _over(
     return tuple(pairs)
 
 
-def _heat(points: Sequence[Point], instances: Sequence[InstanceRecord], frame: Frame) -> str:
+def _heat(points: Sequence[Point], instances: Sequence[InstanceRecord], frame: Axes) -> str:
     strips = strips_of(points, instances, lambda i: i.cpu_ms)
     if any(strip.cells for strip in strips):
         return heat_strip("CPU of each instance", strips, frame, note="cores")

@@ -62,9 +62,9 @@ def summarise(records: RunRecords, totals: Totals | None = None) -> Summary:
 
     Examples
     --------
-    >>> from penstock.store.records import BatchRecord, Run
+    >>> from penstock.store.records import BatchRecord, RunRecord
     >>> batch = BatchRecord("r", 0, 10.0, 2000.0, rows_in=500)
-    >>> summarise(RunRecords(Run("r", "wordcount", "even", 10.0), (batch,)))["throughput"]
+    >>> summarise(RunRecords(RunRecord("r", "wordcount", "even", 10.0), (batch,)))["throughput"]
     250.0
     """
     run = records.run

@@ -38,7 +38,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Mark:
+class EventMark:
     """An event: when it happened, its number in the list, whether it was a decision."""
 
     at_s: float
@@ -48,11 +48,11 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Frame:
+class Axes:
     """The times that all charts of a report show, and the events on them."""
 
     end_s: float
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[EventMark, ...] = ()
 
     def x(self, at_s: float) -> float:
         """Horizontal position of a time; what is outside goes to the edge."""
@@ -63,7 +63,7 @@ class Frame:
 def line_chart(
     title: str,
     lines: Sequence[Line],
-    frame: Frame,
+    frame: Axes,
     *,
     step: bool = False,
     show: Callable[[float], str] = number,
@@ -76,7 +76,7 @@ def line_chart(
     ----------
     title : str
     lines : sequence of Line
-    frame : Frame
+    frame : Axes
     step : bool
         Hold each value until the next instead of joining them.
     show : callable
@@ -108,7 +108,7 @@ def line_chart(
     return _figure(title, note, legend, _svg(title, HEIGHT, parts))
 
 
-def heat_strip(title: str, strips: Sequence[Strip], frame: Frame, *, note: str = "") -> str:
+def heat_strip(title: str, strips: Sequence[Strip], frame: Axes, *, note: str = "") -> str:
     """Draw one row of shades over time for each instance; an empty place was not measured."""
     values = [v for strip in strips for _, _, v in strip.cells]
     if not values:
@@ -150,7 +150,7 @@ def heat_strip(title: str, strips: Sequence[Strip], frame: Frame, *, note: str =
     return _figure(title, note, legend, _svg(title, height, parts))
 
 
-def _line(line: Line, colour: int, frame: Frame, y: Callable[[float], float], step: bool) -> str:
+def _line(line: Line, colour: int, frame: Axes, y: Callable[[float], float], step: bool) -> str:
     commands: list[str] = []
     lone: list[tuple[float, float]] = []
     run: list[tuple[float, float]] = []
@@ -180,7 +180,7 @@ def _line(line: Line, colour: int, frame: Frame, y: Callable[[float], float], st
     return drawn + dots
 
 
-def _time_axis(frame: Frame, height: float) -> str:
+def _time_axis(frame: Axes, height: float) -> str:
     bottom = height - BOTTOM
     parts = [f'<path class="axis" d="M{LEFT:.1f} {bottom:.1f}H{WIDTH - RIGHT:.1f}"/>']
     for at_s in time_ticks(frame.end_s):
@@ -190,7 +190,7 @@ def _time_axis(frame: Frame, height: float) -> str:
     return "".join(parts)
 
 
-def _marks(frame: Frame, height: float) -> str:
+def _marks(frame: Axes, height: float) -> str:
     parts: list[str] = []
     tags: list[tuple[float, list[int]]] = []
     for mark in frame.marks:

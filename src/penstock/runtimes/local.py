@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from penstock.engine.backend import NOBODY, Body, Riders, Stage
-from penstock.engine.batch import Wave
+from penstock.engine.backend import NO_SENDERS, Body, Stage, StateSenders
+from penstock.engine.batch import BatchSpec
 from penstock.engine.driver.driver import BatchResult, Driver
-from penstock.engine.job_graph import Layout
-from penstock.engine.messages import DRIVER, Frame
+from penstock.engine.job_graph import JobGraph
+from penstock.engine.messages import DRIVER, Message
 from penstock.engine.task.task import run_partition
 from penstock.model import Cluster, Plan
 from penstock.pipeline.builder import Pipeline
-from penstock.state.store import Keeping, forget_all
+from penstock.state.store import StateConfig, forget_all
 from penstock.strategies import Request, strategies
 
 
@@ -40,27 +40,29 @@ class LocalBackend:
         self.root = Path(root)
         self.nodes = list(nodes)
 
-    def run(self, layout: Layout, wave: Wave, riders: Riders = NOBODY) -> Iterable[bytes]:
+    def run(
+        self, job_graph: JobGraph, spec: BatchSpec, senders: StateSenders = NO_SENDERS
+    ) -> Iterable[bytes]:
         """Run layer by layer."""
 
         def body(layer: int) -> Body:
             def run(partition: int, frames: Iterable[bytes], place: Path) -> Any:
-                return run_partition(layout, wave, layer, partition, frames, place=place)
+                return run_partition(job_graph, spec, layer, partition, frames, place=place)
 
             return run
 
-        stages = [Stage(wave.places[layer], body(layer)) for layer in range(wave.depth)]
-        return self._run(stages, riders)
+        stages = [Stage(spec.places[layer], body(layer)) for layer in range(spec.depth)]
+        return self._run(stages, senders)
 
     def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
         """Run stage by stage."""
-        return self._run(stages, NOBODY)
+        return self._run(stages, NO_SENDERS)
 
-    def _run(self, stages: Sequence[Stage], riders: Riders) -> Iterable[bytes]:
+    def _run(self, stages: Sequence[Stage], senders: StateSenders) -> Iterable[bytes]:
         arrived = {partition: list(frames) for partition, frames in enumerate(stages[0].given)}
         for layer, stage in enumerate(stages):
             leaving: dict[int, list[bytes]] = {}
-            for one in (stage, *riders.get(layer, ())):
+            for one in (stage, *senders.get(layer, ())):
                 for partition, place in enumerate(one.places):
                     frames = arrived.get(partition, []) if one is stage else []
                     folder = self.root / quote(place, safe="")
@@ -68,7 +70,7 @@ class LocalBackend:
                         leaving.setdefault(target, []).append(data)
             arrived = leaving
         frames = [data for sent in arrived.values() for data in sent]
-        assert all(Frame.unpack(data).layer == DRIVER for data in frames)
+        assert all(Message.unpack(data).layer == DRIVER for data in frames)
         return frames
 
     def cancel_beside(self) -> None:
@@ -78,13 +80,13 @@ class LocalBackend:
         """Return the home: nothing else is ever there."""
         return home
 
-    def keepers(self) -> Mapping[str, str]:
+    def backup_nodes(self) -> Mapping[str, str]:
         """Return the one process of each node."""
         return {node: f"{node}/0" for node in self.nodes}
 
     def alive(self) -> frozenset[str]:
         """Return the processes of all nodes."""
-        return frozenset(self.keepers().values())
+        return frozenset(self.backup_nodes().values())
 
     def lose(self, node: str) -> None:
         """Take a node away, with all that it kept; and what this process remembers."""
@@ -101,7 +103,7 @@ def run_locally(
     nodes: int = 2,
     root: str | Path | None = None,
     on_error: str = "stop",
-    keeping: Keeping | None = None,
+    state_config: StateConfig | None = None,
 ) -> list[BatchResult]:
     """Run all sources of a pipeline to their end, in batches.
 
@@ -120,13 +122,13 @@ def run_locally(
     on_error, keeping
         As in `Driver`.
     """
-    layout = Layout.of(pipeline)
+    job_graph = JobGraph.of(pipeline)
     cluster = Cluster.of(nodes)
-    plan = strategies.make("even").plan(Request(layout.topology(parallelism), cluster))
+    plan = strategies.make("even").plan(Request(job_graph.topology(parallelism), cluster))
     assert isinstance(plan, Plan)
     with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
         backend = LocalBackend(Path(scratch) / "nodes", cluster.names)
-        driver = Driver(layout, backend, Path(root or scratch), plan, on_error, keeping)
+        driver = Driver(job_graph, backend, Path(root or scratch), plan, on_error, state_config)
         return run_to_end(driver, cuts)
 
 
@@ -134,7 +136,7 @@ def run_to_end(driver: Driver, cuts: Sequence[int] = ()) -> list[BatchResult]:
     """Run the batches of a driver that its journal does not have yet, until the sources end."""
     ends = {
         step.name: int(step.source.end)
-        for step in driver.layout.pipeline.steps
+        for step in driver.job_graph.pipeline.steps
         if step.source is not None
     }
     results = []

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from penstock.model import InvalidValue
 from penstock.state.files.filesystem import is_address
-from penstock.state.files.local import StateLog
-from penstock.state.files.remote import RemoteLog
+from penstock.state.files.local import LocalSegments
+from penstock.state.files.remote import RemoteSegments
 from penstock.state.table import KeyedTable
-from penstock.state.versions import Span, StateLost, to_merge
+from penstock.state.versions import Segment, StateLost, to_merge
 
 #: How state is kept safe: in fragments by peers, in a shared folder, or both.
 MODES = ("peers", "checkpoint", "both")
@@ -37,11 +37,11 @@ MAPPED_PART, RECENT_PART = 1 / 4, 1 / 8
 LIGHT_BYTES = 4_000_000
 
 #: State versions that a worker process keeps: the last, and the one before it for a retry.
-_CACHE: dict[tuple[str, str, int], dict[int, tuple[KeyedTable, tuple[Span, ...]]]] = {}
+_CACHE: dict[tuple[str, str, int], dict[int, tuple[KeyedTable, tuple[Segment, ...]]]] = {}
 
 
 @dataclass(frozen=True)
-class Keeping:
+class StateConfig:
     """How the state of a run is kept.
 
     Parameters
@@ -97,36 +97,38 @@ class Keeping:
 class Saved:
     """A run that was written, and its bytes; `put_off` if more of the state should have been."""
 
-    run: Span
+    run: Segment
     content: pa.Buffer
     state: KeyedTable
     put_off: bool = False
 
 
-class Home:
+class StateStore:
     """Loads and saves the state of instances in one worker process.
 
     Parameters
     ----------
-    keeping : Keeping
+    state_config : StateConfig
     place : Path
         Folder of the node that the process runs on.
     token : str
         Of the driver: what is remembered for one is nothing to the next.
     """
 
-    def __init__(self, keeping: Keeping, place: Path, token: str) -> None:
-        self.keeping = keeping
+    def __init__(self, state_config: StateConfig, place: Path, token: str) -> None:
+        self.state_config = state_config
         # What is remembered goes with the files beside it.
         self.token = f"{token} {place}"
-        near = StateLog(str(place / STATE))
-        far = is_address(keeping.shared)
-        self.local = near if keeping.by_peers or far else None
-        self.shared: StateLog | RemoteLog | None = None
-        if keeping.in_checkpoint:
-            self.shared = RemoteLog(keeping.shared) if far else StateLog(keeping.shared)
+        near = LocalSegments(str(place / STATE))
+        far = is_address(state_config.shared)
+        self.local = near if state_config.by_peers or far else None
+        self.shared: LocalSegments | RemoteSegments | None = None
+        if state_config.in_checkpoint:
+            self.shared = (
+                RemoteSegments(state_config.shared) if far else LocalSegments(state_config.shared)
+            )
         # Where state is worked on.
-        self.log = self.local or StateLog(keeping.shared)
+        self.log = self.local or LocalSegments(state_config.shared)
 
     def load(self, vertex: str, instance: int, by: tuple[str, ...], version: int) -> KeyedTable:
         """Return the state of a committed version: remembered, or from the files.
@@ -165,15 +167,15 @@ class Home:
             Put off what would write more than `LIGHT_BYTES` that the batch did not change.
         """
         _, known = self._find(vertex, instance, state.by, base)
-        run, rows, put_off = Span(base + 1, version), changed, False
+        run, rows, put_off = Segment(base + 1, version), changed, False
         count = 0 if whole else to_merge(known)
         if light and count:
             sizes = (self.log.size(vertex, instance, run) or 0 for run in known[:count])
             put_off = sum(sizes) > LIGHT_BYTES
         if count and not put_off:
             rows = self.log.merged(vertex, instance, state.by, known[:count], changed)
-            run = Span(known[count - 1].first, version)
-        loose = state.recent_bytes() > self.keeping.memory_mb * 1e6 * RECENT_PART
+            run = Segment(known[count - 1].first, version)
+        loose = state.recent_bytes() > self.state_config.memory_mb * 1e6 * RECENT_PART
         everything = loose or state.ripe or rows.num_rows > state.size / 2
         if light and everything and state.bytes() > LIGHT_BYTES:
             everything, put_off = False, True
@@ -195,12 +197,12 @@ class Home:
 
     @property
     def _mapped_from(self) -> int:
-        return int(self.keeping.memory_mb * 1e6 * MAPPED_PART)
+        return int(self.state_config.memory_mb * 1e6 * MAPPED_PART)
 
     def _write_all(
         self, vertex: str, instance: int, version: int, state: KeyedTable
-    ) -> tuple[Span, pa.Buffer, KeyedTable]:
-        run = Span(0, version)
+    ) -> tuple[Segment, pa.Buffer, KeyedTable]:
+        run = Segment(0, version)
         if state.bytes() > self._mapped_from:
             content = self.log.write(vertex, instance, run, state)
             path = self.log.path(vertex, instance, run)
@@ -212,7 +214,7 @@ class Home:
 
     def _find(
         self, vertex: str, instance: int, by: tuple[str, ...], version: int
-    ) -> tuple[KeyedTable, tuple[Span, ...]]:
+    ) -> tuple[KeyedTable, tuple[Segment, ...]]:
         if version < 0:
             return KeyedTable(by), ()
         found = _CACHE.get((self.token, vertex, instance), {}).get(version)
@@ -244,7 +246,7 @@ class Home:
         base: int,
         version: int,
         state: KeyedTable,
-        known: tuple[Span, ...],
+        known: tuple[Segment, ...],
     ) -> None:
         key = (self.token, vertex, instance)
         versions = _CACHE.setdefault(key, {})

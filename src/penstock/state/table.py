@@ -42,7 +42,7 @@ class KeyCollision(PenstockError):
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
+class _SortedRows:
     """Rows sorted by hash, each key once; some of them may only say that a key is gone."""
 
     rows: pa.Table | None = None
@@ -67,13 +67,13 @@ class _Run:
             there &= ~self.gone[at]
         return there
 
-    def cut(self, start: int, stop: int) -> _Run:
+    def cut(self, start: int, stop: int) -> _SortedRows:
         """Rows between two positions."""
         if stop <= start:
-            return _Run()
+            return _SortedRows()
         assert self.rows is not None
         gone = None if self.gone is None else self.gone[start:stop]
-        return _Run(self.rows.slice(start, stop - start), self.hashes[start:stop], gone)
+        return _SortedRows(self.rows.slice(start, stop - start), self.hashes[start:stop], gone)
 
     def take(self, at: Positions) -> pa.Table:
         """Rows at ascending positions."""
@@ -106,12 +106,12 @@ class KeyedTable:
     """
 
     by: tuple[str, ...]
-    base: _Run = _Run()
-    recent: tuple[_Run, ...] = ()
+    base: _SortedRows = _SortedRows()
+    recent: tuple[_SortedRows, ...] = ()
     size: int = 0
 
     @property
-    def runs(self) -> tuple[_Run, ...]:
+    def runs(self) -> tuple[_SortedRows, ...]:
         """All runs that have rows, the newest first."""
         return (*self.recent, self.base) if self.base.size else self.recent
 
@@ -183,7 +183,7 @@ class KeyedTable:
             return KeyedTable(self.by)
         rows = pa.Table.from_batches([batch for batch, _ in parts])
         hashes = np.concatenate([part for _, part in parts])
-        return KeyedTable(self.by, _Run(rows, hashes), (), self.size)
+        return KeyedTable(self.by, _SortedRows(rows, hashes), (), self.size)
 
     def rows(self) -> pa.Table | None:
         """All rows; None when there are none."""
@@ -241,7 +241,7 @@ class KeyedTable:
 
     def _ordered(self) -> Iterator[tuple[pa.Table, HashArray]]:
         """Merge what changed into the base, a piece of the base at a time."""
-        old, new = self.base, _Run()
+        old, new = self.base, _SortedRows()
         for run in reversed(self.recent):
             new = _merged(new, run)
         done = 0
@@ -268,14 +268,14 @@ class KeyedTable:
         beside, count = hash_file.beside(path), int(rows.num_rows)
         hashes = hash_file.mapped(beside, count) if count else None
         if hashes is not None:
-            return cls(by, _Run(rows, hashes), (), count)
+            return cls(by, _SortedRows(rows, hashes), (), count)
         state = cls.opened(by, rows)
         if state.base.rows is rows:
             with hash_file.written(beside) as out:
                 out.write(state.base.hashes)
             hashes = hash_file.mapped(beside, count)
             assert hashes is not None
-            state = replace(state, base=_Run(rows, hashes))
+            state = replace(state, base=_SortedRows(rows, hashes))
         return state
 
     @classmethod
@@ -287,7 +287,7 @@ class KeyedTable:
         hashes = np.concatenate(parts)
         if (hashes[1:] <= hashes[:-1]).any():
             return cls(by).put(rows).compact()
-        return cls(by, _Run(rows, hashes), (), rows.num_rows)
+        return cls(by, _SortedRows(rows, hashes), (), rows.num_rows)
 
     def _check(self, keys: pa.Table, hashes: HashArray, found: pa.Table) -> None:
         """Raise on a collision: a stored key that has an asked key's hash without being it."""
@@ -330,7 +330,7 @@ def latest(table: pa.Table, by: tuple[str, ...]) -> pa.Table:
     return run.rows
 
 
-def _sorted(rows: pa.Table, hashes: HashArray, gone: npt.NDArray[np.bool_] | None) -> _Run:
+def _sorted(rows: pa.Table, hashes: HashArray, gone: npt.NDArray[np.bool_] | None) -> _SortedRows:
     """Sort rows by hash, keeping the last of equal ones."""
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
@@ -338,10 +338,10 @@ def _sorted(rows: pa.Table, hashes: HashArray, gone: npt.NDArray[np.bool_] | Non
     marks = gone[order] if gone is not None and gone.any() else None
     if marks is not None and not marks.any():
         marks = None
-    return _Run(rows.take(pa.array(order)).combine_chunks(), hashes[order], marks)
+    return _SortedRows(rows.take(pa.array(order)).combine_chunks(), hashes[order], marks)
 
 
-def _merged(old: _Run, new: _Run) -> _Run:
+def _merged(old: _SortedRows, new: _SortedRows) -> _SortedRows:
     """Merge two runs; rows of the new one win."""
     if not new.size:
         return old
@@ -356,7 +356,7 @@ def _merged(old: _Run, new: _Run) -> _Run:
     return _sorted(rows, np.concatenate([old.hashes, new.hashes]), gone)
 
 
-def _spliced(old: _Run, new: _Run) -> tuple[pa.Table, HashArray]:
+def _spliced(old: _SortedRows, new: _SortedRows) -> tuple[pa.Table, HashArray]:
     """Rows of two runs in order, without those that are gone."""
     run = _merged(old, new)
     if run.rows is None:

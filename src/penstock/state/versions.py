@@ -20,7 +20,7 @@ class StateLost(PenstockError):
 
 
 @dataclass(frozen=True, order=True)
-class Span:
+class Segment:
     """Versions that a run covers, both ends included."""
 
     first: int
@@ -36,17 +36,17 @@ class Span:
 
 
 #: Runs that were copied ahead of a move, and their bytes.
-Copied = tuple[tuple[Span, int], ...]
+Copied = tuple[tuple[Segment, int], ...]
 
 
-def to_merge(known: tuple[Span, ...]) -> int:
+def to_merge(known: tuple[Segment, ...]) -> int:
     """Say how many of a chain's newest runs the next one is merged with.
 
     So a row is written again a few times, and a chain has some tens of runs at the most.
 
     Examples
     --------
-    >>> to_merge(tuple(Span(v, v) for v in range(7, 0, -1)) + (Span(0, 0),))
+    >>> to_merge(tuple(Segment(v, v) for v in range(7, 0, -1)) + (Segment(0, 0),))
     7
     """
     lengths = [run.last - run.first + 1 for run in known if not run.whole]
@@ -59,7 +59,7 @@ def to_merge(known: tuple[Span, ...]) -> int:
         count, limit = short, limit * FAN
 
 
-def outdated(runs: Iterable[Span], committed: int, needed: Collection[Span]) -> set[Span]:
+def outdated(runs: Iterable[Segment], committed: int, needed: Collection[Segment]) -> set[Segment]:
     """Find the runs that neither the committed version nor a later one needs.
 
     That one covers another does not say so: it may be of an attempt that was never committed.
@@ -68,13 +68,13 @@ def outdated(runs: Iterable[Span], committed: int, needed: Collection[Span]) -> 
     ----------
     committed : int
         The version that a batch may be started from again.
-    needed : collection of Span
+    needed : collection of Segment
         The runs that it is made of.
 
     Examples
     --------
-    >>> runs = [Span(0, 2), Span(3, 4), Span(0, 3), Span(5, 5)]
-    >>> outdated(runs, 4, [Span(3, 4), Span(0, 2)])
+    >>> runs = [Segment(0, 2), Segment(3, 4), Segment(0, 3), Segment(5, 5)]
+    >>> outdated(runs, 4, [Segment(3, 4), Segment(0, 2)])
     {Span(first=0, last=3)}
     """
     return {run for run in runs if run.last <= committed and run not in needed}

@@ -14,9 +14,9 @@ from penstock.store.records import (
     InstanceRecord,
     NodeRecord,
     PlanRecord,
-    Run,
+    RunRecord,
     RunRecords,
-    Status,
+    RunStatus,
     imbalance,
 )
 from penstock.store.store import MetricsStore
@@ -32,9 +32,9 @@ __all__ = [
     "MetricsStore",
     "NodeRecord",
     "PlanRecord",
-    "Run",
+    "RunRecord",
     "RunRecords",
-    "Status",
+    "RunStatus",
     "StoreError",
     "Totals",
     "imbalance",

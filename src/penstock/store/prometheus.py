@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.store.histogram import BOUNDS_MS, PER_DECADE, Histogram
-from penstock.store.records import BatchRecord, InstanceRecord, Run, RunRecords
+from penstock.store.records import BatchRecord, InstanceRecord, RunRecord, RunRecords
 from penstock.store.totals import Totals
 
 #: Content type of an HTTP answer that holds the text.
@@ -24,7 +24,7 @@ class RunState:
 
     Parameters
     ----------
-    run : Run
+    run : RunRecord
     totals : Totals
         Of the whole run; a running one adds each batch to them instead of reading all again.
     latest : BatchRecord or None
@@ -33,7 +33,7 @@ class RunState:
     decisions : int
     """
 
-    run: Run
+    run: RunRecord
     totals: Totals
     latest: BatchRecord | None = None
     instances: tuple[InstanceRecord, ...] = ()
@@ -84,7 +84,7 @@ def render(states: Sequence[RunState]) -> str:
 
     Examples
     --------
-    >>> run = Run("r1", "wordcount", "penstock", started_at_s=0.0)
+    >>> run = RunRecord("r1", "wordcount", "penstock", started_at_s=0.0)
     >>> print(render([RunState(run, Totals(rows_in=5))]).splitlines()[-1])
     penstock_latency_seconds_count{run="r1",topology="wordcount",strategy="penstock"} 0
     """
@@ -97,7 +97,7 @@ def render(states: Sequence[RunState]) -> str:
     )
 
 
-def _of(run: Run) -> Labels:
+def _of(run: RunRecord) -> Labels:
     return (("run", run.id), ("topology", run.topology), ("strategy", run.strategy))
 
 

@@ -32,7 +32,7 @@ DECISION = "decision"
 STATE = "state"
 
 
-class Status(str, Enum):
+class RunStatus(str, Enum):
     """How far a run is."""
 
     RUNNING = "running"
@@ -42,7 +42,7 @@ class Status(str, Enum):
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     """One run of one topology.
 
     Parameters
@@ -54,7 +54,7 @@ class Run:
     started_at_s : float
     ended_at_s : float or None
         None while it runs.
-    status : Status
+    status : RunStatus
     config : mapping
         Whatever the caller wants to find again, as JSON holds it.
     rows_lost, rows_duplicated : int or None
@@ -66,7 +66,7 @@ class Run:
     strategy: str
     started_at_s: float
     ended_at_s: float | None = None
-    status: Status = Status.RUNNING
+    status: RunStatus = RunStatus.RUNNING
     config: Mapping[str, Any] = field(default_factory=dict)
     rows_lost: int | None = None
     rows_duplicated: int | None = None
@@ -78,11 +78,11 @@ class Run:
         check.numbers("ended_at_s", optional=True)
         check.counts("rows_lost", "rows_duplicated", optional=True)
         check.json("config")
-        if not isinstance(self.status, Status):
+        if not isinstance(self.status, RunStatus):
             try:
-                object.__setattr__(self, "status", Status(self.status))
+                object.__setattr__(self, "status", RunStatus(self.status))
             except ValueError:
-                allowed = "one of " + ", ".join(s.value for s in Status)
+                allowed = "one of " + ", ".join(s.value for s in RunStatus)
                 raise InvalidValue("status", "a run", allowed, self.status) from None
 
 
@@ -376,7 +376,7 @@ class EventRecord:
 class RunRecords:
     """All that is stored of one run, as one moment saw it, each part in order."""
 
-    run: Run
+    run: RunRecord
     batches: tuple[BatchRecord, ...] = ()
     instances: tuple[InstanceRecord, ...] = ()
     plans: tuple[PlanRecord, ...] = ()

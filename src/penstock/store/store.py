@@ -21,7 +21,7 @@ from penstock.store.records import (
     InstanceRecord,
     NodeRecord,
     PlanRecord,
-    Run,
+    RunRecord,
     RunRecords,
 )
 from penstock.store.samples import samples_of
@@ -52,7 +52,7 @@ class MetricsStore:
     Examples
     --------
     >>> with MetricsStore.open(":memory:") as store:
-    ...     store.put_run(Run("r1", "wordcount", "penstock", started_at_s=0.0))
+    ...     store.put_run(RunRecord("r1", "wordcount", "penstock", started_at_s=0.0))
     ...     store.put_batch(BatchRecord("r1", 0, 0.0, 250.0, rows_in=1000))
     ...     [(b.batch, b.rows_in) for b in store.batches("r1")]
     [(0, 1000)]
@@ -132,7 +132,7 @@ class MetricsStore:
 
     # Writing
 
-    def put_run(self, run: Run) -> None:
+    def put_run(self, run: RunRecord) -> None:
         """Write a run as it begins, and again as it ends."""
         with self._transaction(write=True) as cursor:
             cursor.execute(self._sql(RUNS.put), RUNS.row(run))
@@ -193,17 +193,17 @@ class MetricsStore:
 
     # Reading
 
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[RunRecord, ...]:
         """All runs, the newest first."""
         with self._transaction() as cursor:
             found = self._fetch(cursor, RUNS, "")
         return tuple(sorted(found, key=lambda r: (r.started_at_s, r.id), reverse=True))
 
-    def latest_run(self, topology: str | None = None) -> Run | None:
+    def latest_run(self, topology: str | None = None) -> RunRecord | None:
         """Return the run that began last, of one topology or of any; None when there is none."""
         return next((r for r in self.runs() if topology in (None, r.topology)), None)
 
-    def run(self, run: str) -> Run:
+    def run(self, run: str) -> RunRecord:
         """Return one run.
 
         Raises
@@ -317,7 +317,7 @@ class MetricsStore:
         row = cursor.fetchone()
         return max(since, int(row[0])) if row else since
 
-    def _run(self, cursor: Cursor, run: str) -> Run:
+    def _run(self, cursor: Cursor, run: str) -> RunRecord:
         found = self._fetch(cursor, RUNS, "WHERE id = ?", run)
         if not found:
             raise StoreError(self.database.where, f"has no run {run!r}")

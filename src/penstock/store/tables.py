@@ -19,8 +19,8 @@ from penstock.store.records import (
     InstanceRecord,
     NodeRecord,
     PlanRecord,
-    Run,
-    Status,
+    RunRecord,
+    RunStatus,
     json_text,
 )
 
@@ -28,21 +28,23 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Codec:
+class FieldCodec:
     """How one field is written into a column and read from it."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
 
 
-JSON = Codec(json_text, json.loads)
-STATUS = Codec(lambda status: status.value, Status)
-HISTOGRAM = Codec(
+JSON = FieldCodec(json_text, json.loads)
+STATUS = FieldCodec(lambda status: status.value, RunStatus)
+HISTOGRAM = FieldCodec(
     lambda histogram: json_text(histogram.to_dict()),
     lambda text: Histogram.from_dict(json.loads(text)),
 )
-PLAN = Codec(lambda plan: json_text(plan.to_dict()), lambda text: Plan.from_dict(json.loads(text)))
-INTS = Codec(
+PLAN = FieldCodec(
+    lambda plan: json_text(plan.to_dict()), lambda text: Plan.from_dict(json.loads(text))
+)
+INTS = FieldCodec(
     lambda array: json_text(array.tolist()),
     lambda text: frozen_ints(json.loads(text)),
 )
@@ -59,14 +61,14 @@ class Table(Generic[R]):
         The record, a dataclass.
     key : tuple of str
         Columns that tell the rows apart, most significant first.
-    codecs : mapping of str to Codec
+    codecs : mapping of str to FieldCodec
         Fields that are no plain value.
     """
 
     name: str
     record: type[R]
     key: tuple[str, ...]
-    codecs: Mapping[str, Codec] = field(default_factory=dict)
+    codecs: Mapping[str, FieldCodec] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -115,7 +117,7 @@ class Table(Generic[R]):
         return self.record(**values)
 
 
-RUNS = Table("penstock_runs", Run, ("id",), {"status": STATUS, "config": JSON})
+RUNS = Table("penstock_runs", RunRecord, ("id",), {"status": STATUS, "config": JSON})
 BATCHES = Table(
     "penstock_batches",
     BatchRecord,

@@ -32,8 +32,8 @@ from penstock.store import (
     MetricsStore,
     NodeRecord,
     PlanRecord,
-    Run,
-    Status,
+    RunRecord,
+    RunStatus,
     StoreError,
 )
 from penstock.store.records import LARGEST
@@ -80,9 +80,9 @@ def check_metrics_store(fresh: Callable[[], Opener]) -> None:
         check(fresh())
 
 
-def a_run(name: str = "r1", started_at_s: float = 1000.0) -> Run:
+def a_run(name: str = "r1", started_at_s: float = 1000.0) -> RunRecord:
     """Make a run."""
-    return Run(name, "wordcount", "penstock", started_at_s, config={"rate": [1, 2], "n": 4})
+    return RunRecord(name, "wordcount", "penstock", started_at_s, config={"rate": [1, 2], "n": 4})
 
 
 def a_batch(
@@ -147,7 +147,7 @@ def check_runs(opened: Opener) -> None:
     """Check that runs come back as they were written, and that one ends."""
     first, second = a_run("r1", 1000.0), replace(a_run("r2", 2000.0), topology="topn")
     ended = replace(
-        first, ended_at_s=1060.5, status=Status.FINISHED, rows_lost=0, rows_duplicated=3
+        first, ended_at_s=1060.5, status=RunStatus.FINISHED, rows_lost=0, rows_duplicated=3
     )
     with opened() as store:
         store.put_run(first)
@@ -360,7 +360,7 @@ def check_odd_names(opened: Opener) -> None:
     """Check names that look like SQL, other scripts, and what no database holds."""
     with opened() as store:
         for at, name in enumerate(ODD_NAMES):
-            run = Run(name, name, name, float(at), config={name: name})
+            run = RunRecord(name, name, name, float(at), config={name: name})
             batch = BatchRecord(name, 0, 0.0, 1.0, lit={name: 1.0})
             instances = [InstanceRecord(name, 0, name, 0, name, name, name)]
             edges = [EdgeRecord.of(name, 0, name, name, [[1]])]

@@ -140,8 +140,10 @@ def _place(
     seed: int = 0,
 ) -> Placed:
     """Ask for a placement and check what must hold of any."""
-    dealt = frozen_ints(np.arange(len(graph)) % count if groups is None else groups)
-    placed = placer.place(graph, dealt, count, cluster, running, np.random.default_rng(seed))
+    repartitioned = frozen_ints(np.arange(len(graph)) % count if groups is None else groups)
+    placed = placer.place(
+        graph, repartitioned, count, cluster, running, np.random.default_rng(seed)
+    )
     for name in ("node_of", "process_of"):
         array = getattr(placed, name)
         require(

@@ -112,7 +112,7 @@ def check_same_plan_again(maker: Maker) -> None:
         plan = driven.runtime.plan
         took = driven.runtime.apply(plan)
         require(isinstance(took, Applied), "applying must say what it took")
-        require(took.state_bytes + took.riding_bytes == 0, "nothing moves, so no state must")
+        require(took.state_bytes + took.inband_bytes == 0, "nothing moves, so no state must")
         driven.advance(2)
         require(diff(plan, driven.runtime.plan).empty, "the same plan must be in force")
 

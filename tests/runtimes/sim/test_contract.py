@@ -18,7 +18,7 @@ from penstock.runtimes.sim import (
     parse_fault,
     simulate,
 )
-from penstock.runtimes.sim.simulate import Run, first_plan
+from penstock.runtimes.sim.simulate import SimulatedRun, first_plan
 from penstock.strategies import strategies
 from penstock.testing import RUNTIME_CHECKS, Driven
 
@@ -45,7 +45,7 @@ def test_the_simulator_keeps_the_contract(
     check(made(costs))
 
 
-def run(rate: str, strategy: str = "penstock", **options: object) -> Run:
+def run(rate: str, strategy: str = "penstock", **options: object) -> SimulatedRun:
     return simulate(
         words(),
         Cluster.of(6, cpu_cores=2, processes=2),

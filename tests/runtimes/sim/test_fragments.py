@@ -9,17 +9,17 @@ import pytest
 from tests.runtimes.sim.graphs import placed, runtime, words
 
 from penstock.control.runtime import ActionFailed
-from penstock.engine.state.handles import Held, Instance
-from penstock.engine.state.registry import Ledger
+from penstock.engine.state.handles import InstanceState, StateHandle
+from penstock.engine.state.registry import StateRegistry
 from penstock.model import Cluster, Node, Plan, Topology
 from penstock.pipeline.sources.rates import Profile
 from penstock.runtimes.local import LocalBackend
 from penstock.runtimes.sim import CostProfile, SimRuntime, Workload, parse_fault, simulate
 from penstock.runtimes.sim.backup import Fragments, node_of
 from penstock.runtimes.sim.recovery import Fetch, fetch_seconds
-from penstock.state.backup.catalog import Block
+from penstock.state.backup.catalog import FragmentedSegment
 from penstock.state.backup.recovery import Unrecoverable, plan_recovery
-from penstock.state.store import Keeping
+from penstock.state.store import StateConfig
 from penstock.state.versions import StateLost
 from penstock.strategies import strategies
 
@@ -29,15 +29,19 @@ NODES = 6
 HOMES = [i % NODES for i in range(12)]
 
 
-def ledger(topology: Topology, plan: Plan, keeping: Keeping, root: Path) -> Ledger:
+def registry(
+    topology: Topology, plan: Plan, state_config: StateConfig, root: Path
+) -> StateRegistry:
     """Make the book that a run of the engine keeps, with one version saved by all."""
     held = {
-        o.name: Held((), (), None, [Instance() for _ in range(plan.parallelism[o.name])])
+        o.name: StateHandle(
+            (), (), None, [InstanceState() for _ in range(plan.parallelism[o.name])]
+        )
         for o in topology.operators
         if o.state_mb
     }
     backend = LocalBackend(root, list(plan.nodes))
-    return Ledger(topology.name, backend, keeping, held)
+    return StateRegistry(topology.name, backend, state_config, held)
 
 
 def mode(state: str = "peers", raw: int = 3, check: int = 1) -> CostProfile:
@@ -52,8 +56,8 @@ def lossy(
     return runtime(TOPOLOGY, there, HOMES, 100, costs=costs, faults=faults)
 
 
-def keepers(run: SimRuntime, index: int) -> list[str]:
-    return [node_of(place) for place in run.fragments.blocks["count", index].keepers]
+def backup_nodes(run: SimRuntime, index: int) -> list[str]:
+    return [node_of(place) for place in run.fragments.blocks["count", index].backup_nodes]
 
 
 def moved_off(run: SimRuntime, dead: list[str]) -> Plan:
@@ -69,28 +73,30 @@ def moved_off(run: SimRuntime, dead: list[str]) -> Plan:
 def test_the_spread_is_that_of_the_engine(nodes: int, raw: int, check: int, tmp_path: Path) -> None:
     cluster = Cluster.of(nodes)
     plan = placed(TOPOLOGY, cluster, [i % nodes for i in range(12)])
-    keeping = Keeping("peers", raw=raw, check=check)
-    real = ledger(TOPOLOGY, plan, keeping, tmp_path).kept(plan, backup=True).spreads
-    simulated = Fragments(TOPOLOGY, keeping)
+    state_config = StateConfig("peers", raw=raw, check=check)
+    real = (
+        registry(TOPOLOGY, plan, state_config, tmp_path).kept(plan, backup=True).fragment_placements
+    )
+    simulated = Fragments(TOPOLOGY, state_config)
     simulated.settle(plan, cluster.names)
     found = [simulated.blocks["count", i] for i in range(6)]
-    assert [(b.r, b.c, b.keepers) for b in found] == [
-        (one.r, one.c, one.keepers) for one in real["count"]
+    assert [(b.r, b.c, b.backup_nodes) for b in found] == [
+        (one.r, one.c, one.backup_nodes) for one in real["count"]
     ]
     assert {b.size_bytes for b in found} == {100_000_000}
 
 
 @pytest.mark.parametrize("event", ["a keeper is lost", "moves to a keeper", "nothing"])
 def test_it_is_spread_anew_when_the_engine_would(event: str, tmp_path: Path) -> None:
-    cluster, keeping = Cluster.of(NODES), Keeping("peers", raw=3, check=1)
+    cluster, state_config = Cluster.of(NODES), StateConfig("peers", raw=3, check=1)
     plan = placed(TOPOLOGY, cluster, HOMES)
-    simulated = Fragments(TOPOLOGY, keeping)
+    simulated = Fragments(TOPOLOGY, state_config)
     simulated.settle(plan, cluster.names)
     before = dict(simulated.blocks)
-    book = ledger(TOPOLOGY, plan, keeping, tmp_path)
+    book = registry(TOPOLOGY, plan, state_config, tmp_path)
     for (name, index), block in before.items():
         book.catalog.add(block)
-        book.held[name].instances[index] = Instance(version=0, place="x", backed=0)
+        book.held[name].instances[index] = InstanceState(version=0, place="x", backed=0)
     nodes = list(cluster.names)
     if event == "a keeper is lost":
         nodes.remove("node-0")
@@ -105,13 +111,13 @@ def test_it_is_spread_anew_when_the_engine_would(event: str, tmp_path: Path) -> 
     assert {key for key in before if simulated.blocks[key] != before[key]} == kept.whole - lost
     assert bool(kept.whole) == (event != "nothing")
     for name, index in kept.whole - lost:
-        block, wanted = simulated.blocks[name, index], kept.spreads[name][index]
-        assert (block.r, block.c, block.keepers) == (wanted.r, wanted.c, wanted.keepers)
+        block, wanted = simulated.blocks[name, index], kept.fragment_placements[name][index]
+        assert (block.r, block.c, block.backup_nodes) == (wanted.r, wanted.c, wanted.backup_nodes)
 
 
 def test_recovery_reads_from_those_that_have_it() -> None:
     run = lossy(mode(), ["node-0"])
-    have = set(keepers(run, 0))
+    have = set(backup_nodes(run, 0))
     run.advance(7)
     senders = run.fragments.recovery("count", 0, run.observe().cluster.names, "node-1").by_keeper()
     assert {node_of(place) for place in senders} <= have
@@ -120,7 +126,7 @@ def test_recovery_reads_from_those_that_have_it() -> None:
 
 
 def test_a_slow_link_counts_only_where_a_fragment_lies() -> None:
-    have = keepers(lossy(mode(check=0), ["node-0"]), 0)
+    have = backup_nodes(lossy(mode(check=0), ["node-0"]), 0)
     target, bystander = sorted({f"node-{i}" for i in range(1, NODES)} - set(have))
 
     def pause(slow: str) -> float:
@@ -141,8 +147,8 @@ def test_a_slow_link_counts_only_where_a_fragment_lies() -> None:
 @pytest.mark.parametrize("check", [0, 1, 2])
 @pytest.mark.parametrize("state", ["peers", "both", "checkpoint"])
 def test_more_lost_than_check_is_lost(check: int, state: str) -> None:
-    layout = lossy(mode(check=check), ["node-0"])
-    have = keepers(layout, 0)
+    job_graph = lossy(mode(check=check), ["node-0"])
+    have = backup_nodes(job_graph, 0)
     assert len(have) == 3 + check
     for more in (check, check + 1):
         dead = ["node-0", *have[:more]]
@@ -161,26 +167,26 @@ def test_more_lost_than_check_is_lost(check: int, state: str) -> None:
         run.advance(30)
         assert run.moments[-1].halted == 0
         if state != "checkpoint":
-            assert len(keepers(run, 0)) > 0
-            assert not {*dead, run.plan.placement["count"][0].node} & set(keepers(run, 0))
+            assert len(backup_nodes(run, 0)) > 0
+            assert not {*dead, run.plan.placement["count"][0].node} & set(backup_nodes(run, 0))
 
 
 def test_the_engine_cannot_rebuild_it_either() -> None:
     run = lossy(mode(check=1), ["node-0"])
     block = run.fragments.blocks["count", 0]
     alive = [f"{name}/0" for name in run.observe().cluster.names if name != "node-0"]
-    left = [place for place in alive if place not in block.keepers[:2]]
+    left = [place for place in alive if place not in block.backup_nodes[:2]]
     with pytest.raises(Unrecoverable, match="has 2 of 4 fragments left and needs 3"):
         plan_recovery([block], left, left[0])
 
 
 def test_losses_one_after_the_other_are_survived() -> None:
-    first = keepers(lossy(mode(check=0), ["node-0"]), 0)[0]
+    first = backup_nodes(lossy(mode(check=0), ["node-0"]), 0)[0]
     faults = [parse_fault(f"kill-node@t=5:node={first}"), parse_fault("kill-node@t=9:node=node-0")]
     cluster = Cluster.of(NODES)
     run = runtime(TOPOLOGY, cluster, HOMES, 100, costs=mode(check=0), faults=faults)
     run.advance(7)
-    assert first not in keepers(run, 0)
+    assert first not in backup_nodes(run, 0)
     run.apply(moved_off(run, [first]))
     run.advance(4)
     assert run.apply(moved_off(run, [first, "node-0"])).seconds > 0
@@ -190,13 +196,13 @@ def test_a_node_that_goes_hands_over_what_it_keeps() -> None:
     home = [0] * 12
     faults = [parse_fault("kill-node@t=50:node=node-0")]
     run = runtime(TOPOLOGY, Cluster.of(NODES), home, 100, costs=mode(), faults=faults)
-    gone = keepers(run, 0)[0]
+    gone = backup_nodes(run, 0)[0]
     with pytest.raises(ActionFailed, match="holds instances"):
         run.release_nodes(("node-0",))
     run.release_nodes((gone,))
     for index in range(6):
-        assert gone not in keepers(run, index)
-        assert len(keepers(run, index)) == 4
+        assert gone not in backup_nodes(run, index)
+        assert len(backup_nodes(run, index)) == 4
 
 
 def test_a_simulation_ends_when_state_is_lost() -> None:
@@ -229,5 +235,5 @@ def test_peers_bring_state_back_faster_than_one_place() -> None:
 
 def test_without_a_loss_in_the_script_nothing_is_laid_out() -> None:
     run = runtime(TOPOLOGY, Cluster.of(NODES), HOMES, 100)
-    blocks: dict[tuple[str, int], Block] = dict(run.fragments.blocks)
+    blocks: dict[tuple[str, int], FragmentedSegment] = dict(run.fragments.blocks)
     assert blocks == {}

@@ -100,11 +100,11 @@ def test_skewed_keys_wait_longer_under_hash_than_in_two_tiers() -> None:
         summary = run.summary(60)
         return summary["throughput_per_s"], summary["lit"], run.runtime.plan
 
-    hashed, dealt = late("even"), late("penstock")
+    hashed, repartitioned = late("even"), late("penstock")
     assert not hashed[2].routing
-    assert dealt[2].routing["count"]
-    assert dealt[0] > 1.1 * hashed[0]
-    assert dealt[1] < 0.5 * hashed[1]
+    assert repartitioned[2].routing["count"]
+    assert repartitioned[0] > 1.1 * hashed[0]
+    assert repartitioned[1] < 0.5 * hashed[1]
 
 
 def test_micro_batches_wait_for_the_batch_and_for_its_work() -> None:

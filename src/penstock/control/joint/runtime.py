@@ -11,7 +11,7 @@ from penstock.control.runtime import ActionFailed, Applied, Observation, Runtime
 from penstock.model import PenstockError, Plan, Topology, diff
 
 
-class Together:
+class JointRuntime:
     """Runtimes that share nodes, as one `Runtime`.
 
     A runtime that raises anything but `ActionFailed` is taken to have failed: it drops out, its

@@ -14,25 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from penstock.model import PenstockError
-from penstock.state.files.filesystem import Files
+from penstock.state.files.filesystem import FileSystem
 
 #: Attempts whose files are kept.
 KEPT = 100
 
 
-class JournalDamaged(PenstockError):
+class CommitLogDamaged(PenstockError):
     """A file of the journal cannot be read."""
 
 
 @dataclass(frozen=True)
-class Journal:
+class CommitLog:
     """The journal of one run, in a folder or at an address (`penstock.state.files.filesystem`)."""
 
     root: str | Path
 
     @cached_property
-    def _files(self) -> Files:
-        return Files(self.root)
+    def _files(self) -> FileSystem:
+        return FileSystem(self.root)
 
     def last_number(self) -> int:
         """Return the last number that was used; -1 before the first."""
@@ -74,11 +74,11 @@ class Journal:
         try:
             entry = json.loads(text)
         except ValueError as error:
-            raise JournalDamaged(
+            raise CommitLogDamaged(
                 f"{where} is damaged: {error}; remove it to start before it"
             ) from error
         if not isinstance(entry, dict):
-            raise JournalDamaged(f"{where} is damaged: not an object")
+            raise CommitLogDamaged(f"{where} is damaged: not an object")
         return entry
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.common.key_hashing import HASHING
-from penstock.engine.backend import NOBODY, Backend
-from penstock.engine.batch import Wave
+from penstock.engine.backend import NO_SENDERS, Backend
+from penstock.engine.batch import BatchSpec
 from penstock.engine.driver.transition import Planned
 from penstock.engine.errors import StepFailed
 from penstock.engine.job_graph import MOST_INSTANCES
-from penstock.engine.messages import RUN, SHARED, SINK, STATS, Frame, decode, decode_json, encode
+from penstock.engine.messages import RUN, SHARED, SINK, STATS, Message, decode, decode_json, encode
 from penstock.engine.results import (
     BatchResult,
-    Carried,
     InstanceStats,
+    MigrationResult,
     Ranges,
     raise_error,
     stats_of,
@@ -29,7 +29,7 @@ from penstock.pipeline.keyed.windowed import advanced_watermarks
 from penstock.state.backup.fragments import Piece
 from penstock.state.versions import StateLost
 
-__all__ = ["Backend", "BatchResult", "Carried", "Driver", "InstanceStats", "Ranges"]
+__all__ = ["Backend", "BatchResult", "Driver", "InstanceStats", "MigrationResult", "Ranges"]
 
 
 @dataclass(eq=False)
@@ -54,23 +54,23 @@ class Driver(Planned):
         StepFailed
             When a function failed and `on_error` is ``stop``. Nothing of the batch remains.
         """
-        wave, frames, ride = self._frames(ranges)
+        spec, frames, inband = self._frames(ranges)
         stats = tuple(stats_of(decode_json(f.body)) for f in frames if f.kind == STATS)
         merged, shares = self._shares(frames)
-        written = self._sinks(wave.batch_id, frames, stats, merged)
+        written = self._sinks(spec.batch_id, frames, stats, merged)
         positions = self.position()
         positions.update({name: cuts[-1][1] for name, cuts in ranges.items() if cuts})
-        result = BatchResult(wave.batch_id, wave, ranges, stats, written)
-        self._note_saved(wave, frames, stats)
-        if self._ride is not None:
-            self._ride.land()
-            ride = self._ride.came(result)
-            self._take_effect(self.plan, self._ride.tables)
+        result = BatchResult(spec.batch_id, spec, ranges, stats, written)
+        self._note_saved(spec, frames, stats)
+        if self._inband is not None:
+            self._inband.land()
+            inband = self._inband.came(result)
+            self._take_effect(self.plan, self._inband.tables)
         following = advanced_watermarks(
-            self.layout.pipeline.steps, self.watermarks, [one.event_times for one in stats]
+            self.job_graph.pipeline.steps, self.watermarks, [one.event_times for one in stats]
         )
         done = {
-            "batch": wave.batch_id,
+            "batch": spec.batch_id,
             "hashing": HASHING,
             "positions": positions,
             "state": {name: held.to_dict() for name, held in self.held.items()},
@@ -78,98 +78,100 @@ class Driver(Planned):
             "watermarks": following,
             "passed": self.watermarks,
         }
-        self.journal.commit(wave.version, {**done, **(extra or {})})
-        self._ride = None
+        self.commit_log.commit(spec.version, {**done, **(extra or {})})
+        self._inband = None
         self.passed, self.watermarks = self.watermarks, following
         self.shares = shares
-        self.batch = wave.batch_id
+        self.batch = spec.batch_id
         self._hand_over()
-        return replace(result, ride=ride)
+        return replace(result, inband=inband)
 
-    def _frames(self, ranges: Ranges) -> tuple[Wave, list[Frame], Carried | None]:
+    def _frames(self, ranges: Ranges) -> tuple[BatchSpec, list[Message], MigrationResult | None]:
         """Run the tasks of a batch.
 
         State that does not come with it is carried first. Where that fails, too, the plan before
         stays in charge, and what went wrong is returned.
         """
         cuts = {name: [list(cut) for cut in cuts] for name, cuts in ranges.items()}
-        told: Carried | None = None
+        told: MigrationResult | None = None
         while True:
             self._clear_attempt()
-            wave, ride = self.wave(ranges, self._begin({"ranges": cuts})), self._ride
-            riders = NOBODY if ride is None else ride.riders(wave)
-            frames = [Frame.unpack(bytes(b)) for b in self.backend.run(self.layout, wave, riders)]
+            spec, inband = self.spec(ranges, self._begin({"ranges": cuts})), self._inband
+            senders = NO_SENDERS if inband is None else inband.senders(spec)
+            frames = [
+                Message.unpack(bytes(b)) for b in self.backend.run(self.job_graph, spec, senders)
+            ]
             try:
                 raise_error(frames)
             except StateLost as error:
-                if ride is None:
+                if inband is None:
                     raise
                 told = self._carry_instead(str(error))
             else:
-                return wave, frames, told
+                return spec, frames, told
 
-    def _carry_instead(self, why: str) -> Carried:
+    def _carry_instead(self, why: str) -> MigrationResult:
         """Carry the state of a ride between batches after all, or stay with the plan before."""
         try:
-            return replace(self.settle(), not_ahead=why)
+            return replace(self.settle(), not_precopied=why)
         except StateLost as error:
             # Some of it may be elsewhere already.
             self.adopt(self.plan)
             self.not_moved = (self.next_batch, str(error))
-            return Carried(failed=str(error))
+            return MigrationResult(failed=str(error))
 
     def _clear_attempt(self) -> None:
         """Remove what another attempt at the batch gave to sinks: it may be of other instances."""
         if self.attempted == self.next_batch:
-            for step in self.layout.sinks():
+            for step in self.job_graph.sinks():
                 assert step.sink is not None
                 step.sink.recover(self.batch)
         self.attempted = self.next_batch
 
     def _note_saved(
-        self, wave: Wave, frames: Iterable[Frame], stats: Iterable[InstanceStats]
+        self, spec: BatchSpec, frames: Iterable[Message], stats: Iterable[InstanceStats]
     ) -> None:
         """Take note of what instances saved, and hold what they sent of it."""
-        names = list(wave.bases)
+        names = list(spec.bases)
         sent = {
-            (names[f.wire], f.sender): Piece.unpack(f.body).content for f in frames if f.kind == RUN
+            (names[f.edge], f.sender): Piece.unpack(f.body).content for f in frames if f.kind == RUN
         }
         saved = {(one.vertex, one.instance): one.saved for one in stats if one.saved is not None}
         for key, values in saved.items():
-            block = self.ledger.note_saved(wave, *key, values)
+            block = self.registry.record_saved(spec, *key, values)
             if block is not None and block.held:
-                self._mover.handover.hold(block, bytes(sent[key]))
-        self._mover.handover.note(saved.values())
+                self._migrator.async_backup.hold(block, bytes(sent[key]))
+        self._migrator.async_backup.note(saved.values())
 
     def _hand_over(self) -> None:
         """Give what the driver holds to peers when that is due and no state is on the move."""
-        handover = self._mover.handover
-        if handover.due() and not self._mover.ahead.coming:
-            handover.begin(self.wave({}, self.number, backup=True))
+        async_backup = self._migrator.async_backup
+        if async_backup.due() and not self._migrator.ahead.coming:
+            async_backup.begin(self.spec({}, self.number, backup=True))
 
     def not_given(self) -> str:
         """Say, once, why peers did not take what the driver holds; empty if they did."""
-        handover = self._mover.handover
-        why, handover.failure = handover.failure, ""
+        async_backup = self._migrator.async_backup
+        why, async_backup.failure = async_backup.failure, ""
         return why
 
     def close(self) -> None:
         """End what is done beside the batches."""
-        self._mover.ahead.end()
-        self._mover.handover.end()
+        self._migrator.ahead.end()
+        self._migrator.async_backup.end()
 
-    def _shares(self, frames: Iterable[Frame]) -> tuple[dict[str, pa.Table], dict[str, bytes]]:
+    def _shares(self, frames: Iterable[Message]) -> tuple[dict[str, pa.Table], dict[str, bytes]]:
         """Merge split keys: what is emitted of them, and what their homes are to get; by step."""
         sent: dict[str, list[pa.Table]] = {}
         for frame in sorted(frames, key=lambda frame: frame.sender):
             if frame.kind == SHARED:
-                name = self.layout.pipeline.steps[frame.wire].name
+                name = self.job_graph.pipeline.steps[frame.edge].name
                 sent.setdefault(name, []).append(decode(frame.body))
         merged: dict[str, pa.Table] = {}
         shares: dict[str, bytes] = {}
         for name, tables in sent.items():
             try:
-                out, left = merged_shares(self.layout.pipeline[name].keyed, tables)
+                out, left = merged_shares(self.job_graph.pipeline[name].keyed, tables)
             except Exception as error:
                 cause = f"{type(error).__name__}: {error} (while split keys were merged)"
                 raise StepFailed(name, 0, self.next_batch, cause, "[]") from error
@@ -182,7 +184,7 @@ class Driver(Planned):
     def _sinks(
         self,
         batch_id: int,
-        frames: list[Frame],
+        frames: list[Message],
         stats: tuple[InstanceStats, ...],
         merged: Mapping[str, pa.Table],
     ) -> dict[str, int]:
@@ -190,14 +192,14 @@ class Driver(Planned):
         rows: dict[str, list[pa.Table]] = {}
         for frame in frames:
             if frame.kind == SINK:
-                name = self.layout.pipeline.steps[frame.wire].name
+                name = self.job_graph.pipeline.steps[frame.edge].name
                 rows.setdefault(name, []).append(decode(frame.body))
         written = {}
-        for step in self.layout.sinks():
+        for step in self.job_graph.sinks():
             assert step.sink is not None
             own = [merged[link.source] for link in step.links if link.source in merged]
             if step.sink.on_workers:
-                for number, part in enumerate(own, len(self.layout.vertices) * MOST_INSTANCES):
+                for number, part in enumerate(own, len(self.job_graph.vertices) * MOST_INSTANCES):
                     # Files of the driver's own, numbered after those of all instances.
                     step.sink.stage(batch_id, number, part)
             tables = [*rows.get(step.name, ()), *(() if step.sink.on_workers else own)]

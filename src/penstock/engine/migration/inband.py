@@ -10,27 +10,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.engine.backend import Riders, Stage
-from penstock.engine.batch import Wave
-from penstock.engine.migration.precopy import Brought, Moved
-from penstock.engine.migration.tasks import Deal, Parcel, Send
-from penstock.engine.repartition import Party
-from penstock.engine.results import BatchResult, Carried
-from penstock.engine.state.registry import Ledger
+from penstock.engine.backend import Stage, StateSenders
+from penstock.engine.batch import BatchSpec
+from penstock.engine.migration.precopy import Moved, PreCopied
+from penstock.engine.migration.tasks import SendRows, SendState, Transfer
+from penstock.engine.repartition import Participant
+from penstock.engine.results import BatchResult, MigrationResult
+from penstock.engine.state.registry import StateRegistry
 from penstock.model import Plan, RoutingTable
 from penstock.state.versions import Copied
 
 
 @dataclass(frozen=True, eq=False)
-class Dealt:
+class Repartitioning:
     """Instances that give rows, and those that save a new version; each with its place."""
 
-    givers: tuple[tuple[Party, str], ...] = ()
-    takers: tuple[tuple[Party, str], ...] = ()
+    givers: tuple[tuple[Participant, str], ...] = ()
+    takers: tuple[tuple[Participant, str], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class Ride:
+class InbandMigration:
     """A change of plan whose state comes with the next batch.
 
     Parameters
@@ -41,86 +41,91 @@ class Ride:
         Of every vertex with state, from then on.
     moved : tuple of Moved
         Instances that get a new home.
-    dealt : Dealt
+    repartitioned : Repartitioning
         Instances whose rows are dealt anew.
-    brought : Brought
+    precopied : PreCopied
         What was copied ahead.
     """
 
     before: Plan
     tables: Mapping[str, RoutingTable | None]
     moved: tuple[Moved, ...]
-    dealt: Dealt
-    brought: Brought
+    repartitioned: Repartitioning
+    precopied: PreCopied
 
     @property
-    def arriving(self) -> dict[tuple[str, int], Copied]:
+    def incoming(self) -> dict[tuple[str, int], Copied]:
         """Instances that get a new home, and their runs that are there."""
-        return {(w[0], w[1]): self.brought.runs.get((w[0], w[1], w[3]), ()) for w in self.moved}
+        return {(w[0], w[1]): self.precopied.runs.get((w[0], w[1], w[3]), ()) for w in self.moved}
 
     @property
-    def givers(self) -> dict[tuple[str, int], Party]:
+    def givers(self) -> dict[tuple[str, int], Participant]:
         """Instances that give rows up."""
-        return {(party.vertex, party.instance): party for party, _ in self.dealt.givers}
+        return {
+            (participant.vertex, participant.instance): participant
+            for participant, _ in self.repartitioned.givers
+        }
 
-    def riders(self, wave: Wave) -> Riders:
+    def senders(self, spec: BatchSpec) -> StateSenders:
         """Return what sends the state, by the layer that it runs beside."""
         found: dict[int, list[Stage]] = {}
-        there = self.arriving
-        parcels: dict[int, dict[str, list[Parcel]]] = {}
+        there = self.incoming
+        transfers: dict[int, dict[str, list[Transfer]]] = {}
         for name, index, known, _ in self.moved:
-            layer, to = wave.address(name, index)
-            parcel = Parcel(name, index, known.version, to, there=there[name, index])
-            parcels.setdefault(layer, {}).setdefault(known.place, []).append(parcel)
-        for layer, by_place in parcels.items():
-            send = Send(tuple(map(tuple, by_place.values())), layer)
+            layer, to = spec.address(name, index)
+            transfer = Transfer(name, index, known.version, to, there=there[name, index])
+            transfers.setdefault(layer, {}).setdefault(known.place, []).append(transfer)
+        for layer, by_place in transfers.items():
+            send = SendState(tuple(map(tuple, by_place.values())), layer)
             found.setdefault(layer - 1, []).append(Stage(tuple(by_place), send))
-        givers: dict[int, list[tuple[Party, str]]] = {}
-        for party, place in self.dealt.givers:
-            givers.setdefault(wave.first[party.vertex][0], []).append((party, place))
-        for layer, parties in givers.items():
+        givers: dict[int, list[tuple[Participant, str]]] = {}
+        for participant, place in self.repartitioned.givers:
+            givers.setdefault(spec.first[participant.vertex][0], []).append((participant, place))
+        for layer, participants in givers.items():
             targets = {
-                (party.vertex, index): wave.address(party.vertex, index)[1]
-                for party, _ in parties
-                for index in range(wave.parallelism[party.vertex])
+                (participant.vertex, index): spec.address(participant.vertex, index)[1]
+                for participant, _ in participants
+                for index in range(spec.parallelism[participant.vertex])
             }
-            deal = Deal(wave, tuple(party for party, _ in parties), targets, layer)
+            deal = SendRows(
+                spec, tuple(participant for participant, _ in participants), targets, layer
+            )
             found.setdefault(layer - 1, []).append(
-                Stage(tuple(place for _, place in parties), deal)
+                Stage(tuple(place for _, place in participants), deal)
             )
         return found
 
-    def told(self, ledger: Ledger) -> Carried:
+    def told(self, registry: StateRegistry) -> MigrationResult:
         """Say what is to come, by what peers keep of it."""
-        ahead = sum(size for runs in self.arriving.values() for _, size in runs)
-        moved = sum(ledger.size_bytes(name, index) for name, index, _, _ in self.moved)
-        return Carried(
+        ahead = sum(size for runs in self.incoming.values() for _, size in runs)
+        moved = sum(registry.size_bytes(name, index) for name, index, _, _ in self.moved)
+        return MigrationResult(
             moved=len(self.moved),
-            dealt=len(self.dealt.takers),
-            ahead_bytes=min(ahead, moved),
-            riding_bytes=max(0, moved - ahead) + self._dealt_bytes(ledger),
-            not_ahead=self.brought.failure,
+            repartitioned=len(self.repartitioned.takers),
+            precopied_bytes=min(ahead, moved),
+            inband_bytes=max(0, moved - ahead) + self._dealt_bytes(registry),
+            not_precopied=self.precopied.failure,
         )
 
-    def _dealt_bytes(self, ledger: Ledger) -> int:
+    def _dealt_bytes(self, registry: StateRegistry) -> int:
         size = 0.0
-        for party, _ in self.dealt.givers:
-            before = ledger.held[party.vertex].table
+        for participant, _ in self.repartitioned.givers:
+            before = registry.held[participant.vertex].table
             assert before is not None
-            assert party.table is not None
-            mine = [i for i, home in enumerate(before.partitions) if home == party.instance]
-            left = sum(party.table.partitions[i] != party.instance for i in mine)
-            size += ledger.size_bytes(party.vertex, party.instance) * left / len(mine)
+            assert participant.table is not None
+            mine = [i for i, home in enumerate(before.partitions) if home == participant.instance]
+            left = sum(participant.table.partitions[i] != participant.instance for i in mine)
+            size += registry.size_bytes(participant.vertex, participant.instance) * left / len(mine)
         return int(size)
 
-    def came(self, result: BatchResult) -> Carried:
+    def came(self, result: BatchResult) -> MigrationResult:
         """Say what came with a batch."""
         arrived = [one.arrived for one in result.stats if one.arrived is not None]
-        return Carried(
+        return MigrationResult(
             moved=len(self.moved),
-            dealt=len(self.dealt.takers),
-            ahead_bytes=sum(one["ahead"] for one in arrived),
-            riding_bytes=sum(one["bytes"] for one in arrived),
+            repartitioned=len(self.repartitioned.takers),
+            precopied_bytes=sum(one["ahead"] for one in arrived),
+            inband_bytes=sum(one["bytes"] for one in arrived),
         )
 
     def land(self) -> None:

@@ -39,7 +39,7 @@ def portion(
     """
     shrinks = any(target.parallelism[n] < running.parallelism[n] for n in tables)
     base = running if shrinks else target
-    room, dealt, whole = float(PORTION_BYTES), 0, True
+    room, repartitioned, whole = float(PORTION_BYTES), 0, True
     routing = dict(base.routing)
     for name, (before, after) in tables.items():
         homes = list(before.partitions)
@@ -48,11 +48,11 @@ def portion(
             if origin == home:
                 continue
             size = sizes[name][origin] / held[origin]
-            if (dealt and size > room) or home >= base.parallelism[name]:
+            if (repartitioned and size > room) or home >= base.parallelism[name]:
                 whole = False
                 continue
             homes[number] = home
             room -= size
-            dealt += 1
+            repartitioned += 1
         routing[name] = replace(before if shrinks else after, partitions=tuple(homes))
-    return target if whole or not dealt else replace(base, routing=routing)
+    return target if whole or not repartitioned else replace(base, routing=routing)

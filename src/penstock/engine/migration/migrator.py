@@ -7,72 +7,79 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.engine.backend import Backend, Stage
-from penstock.engine.batch import Wave
-from penstock.engine.messages import RUN, STATS, Frame, decode_json
-from penstock.engine.migration.inband import Dealt
-from penstock.engine.migration.incoming import Arrival
-from penstock.engine.migration.precopy import Ahead, Brought, Moved
-from penstock.engine.migration.tasks import Deal, Keep, Parcel, Receive, Send, Settle
-from penstock.engine.repartition import Party
-from penstock.engine.results import Carried, raise_error
-from penstock.engine.state.async_backup import Handover
-from penstock.engine.state.handles import Instance
-from penstock.engine.state.registry import Ledger
+from penstock.engine.batch import BatchSpec
+from penstock.engine.messages import RUN, STATS, Message, decode_json
+from penstock.engine.migration.inband import Repartitioning
+from penstock.engine.migration.incoming import Expected
+from penstock.engine.migration.precopy import Moved, PreCopied, PreCopy
+from penstock.engine.migration.tasks import (
+    ReceiveState,
+    SaveRows,
+    SendRows,
+    SendState,
+    StoreFragments,
+    Transfer,
+)
+from penstock.engine.repartition import Participant
+from penstock.engine.results import MigrationResult, raise_error
+from penstock.engine.state.async_backup import AsyncBackup
+from penstock.engine.state.handles import InstanceState
+from penstock.engine.state.registry import StateRegistry
 from penstock.model import Plan, RoutingTable
 from penstock.state.backup.catalog import DRIVER
 from penstock.state.backup.fragments import Piece
 from penstock.state.backup.recovery import Pull, Unrecoverable, plan_recovery
-from penstock.state.versions import Copied, Span, StateLost
+from penstock.state.versions import Copied, Segment, StateLost
 
 
 @dataclass(eq=False)
-class Mover:
+class Migrator:
     """Runs the jobs that carry state, and enters what they did into the ledger.
 
     Nothing that fails here changes what is in charge.
     """
 
-    ledger: Ledger
+    registry: StateRegistry
     backend: Backend
 
     def __post_init__(self) -> None:
-        self.ahead = Ahead(self.ledger, self.backend)
-        self.handover = Handover(self.ledger, self.backend)
+        self.ahead = PreCopy(self.registry, self.backend)
+        self.async_backup = AsyncBackup(self.registry, self.backend)
 
     def prepare(self, plan: Plan) -> bool:
-        """Copy state ahead of a plan; see `Ahead.bring`."""
+        """Copy state ahead of a plan; see `PreCopy.bring`."""
         alive = self.backend.alive()
         return self.ahead.bring([w for w in self.wanted(plan)[0] if w[3] in alive])
 
-    def carry(self, plan: Plan, brought: Brought) -> Carried:
+    def carry(self, plan: Plan, precopied: PreCopied) -> MigrationResult:
         """Bring the state of instances whose home changes to the new one.
 
         Parameters
         ----------
         plan : Plan
-        brought : Brought
+        precopied : PreCopied
             What is there already.
         """
         moved, lost = self.wanted(plan)
-        took = self._copy(moved, brought) if moved else Carried()
+        took = self._copy(moved, precopied) if moved else MigrationResult()
         back = self.bring_back(lost)
         for _, _, instance, target in moved:
             instance.place = target
         size = took.state_bytes + back.state_bytes
         return replace(took, state_bytes=size, rebuilt=back.rebuilt)
 
-    def bring_back(self, lost: list[Moved]) -> Carried:
+    def bring_back(self, lost: list[Moved]) -> MigrationResult:
         """Put state together that was lost with its place."""
         size = self._rebuild(lost, self.backend.alive()) if lost else 0
         for _, _, instance, target in lost:
             instance.place = target
-        return Carried(state_bytes=size, rebuilt=len(lost))
+        return MigrationResult(state_bytes=size, rebuilt=len(lost))
 
     def wanted(self, plan: Plan) -> tuple[list[Moved], list[Moved]]:
         """Find the instances whose state is not where a plan has them: it is elsewhere, or lost."""
         alive = self.backend.alive()
         wanted: list[Moved] = []
-        for name, held in self.ledger.held.items():
+        for name, held in self.registry.held.items():
             spots = plan.placement[name]
             for index, instance in enumerate(held.instances):
                 if instance.version < 0 or not instance.place:
@@ -86,25 +93,27 @@ class Mover:
         lost = [w for w in wanted if w[2].place not in alive]
         return [w for w in wanted if w[2].place in alive], lost
 
-    def _copy(self, wanted: list[Moved], brought: Brought) -> Carried:
+    def _copy(self, wanted: list[Moved], precopied: PreCopied) -> MigrationResult:
         """Copy state from places that are there; all of an instance if the copies ahead are gone.
 
         What cannot be copied, the task finds in the checkpoint, or else nothing moves.
         """
         missing: dict[tuple[str, int], str] = {}
-        runs = {(w[0], w[1]): brought.runs.get((w[0], w[1], w[3]), ()) for w in wanted}
+        runs = {(w[0], w[1]): precopied.runs.get((w[0], w[1], w[3]), ()) for w in wanted}
         size, ahead = self._send(wanted, {}, missing, runs)
         again = [w for w in wanted if (w[0], w[1]) in missing and runs[w[0], w[1]]]
         for name, index, _, _ in again:
             del missing[name, index]
         size += self._send(again, {}, missing)[0]
-        if missing and not self.ledger.keeping.in_checkpoint:
+        if missing and not self.registry.state_config.in_checkpoint:
             told = "; ".join(f"{name}[{index}]: {why}" for (name, index), why in missing.items())
             raise StateLost(f"state could not be copied: {told}")
-        why = [brought.failure] if brought.failure else []
+        why = [precopied.failure] if precopied.failure else []
         if again:
             why.append(f"the copies of {', '.join(f'{n}[{i}]' for n, i, _, _ in again)} are gone")
-        return Carried(0.0, size, len(wanted), ahead_bytes=ahead, not_ahead="; ".join(why))
+        return MigrationResult(
+            0.0, size, len(wanted), precopied_bytes=ahead, not_precopied="; ".join(why)
+        )
 
     def _rebuild(self, wanted: list[Moved], alive: frozenset[str]) -> int:
         """Put state together from fragments, first from as few as needed, then from all.
@@ -121,7 +130,7 @@ class Mover:
                     why[name, index] = f"peers have version {instance.backed} at the most"
                     continue
                 try:
-                    blocks = self.ledger.blocks(name, index)
+                    blocks = self.registry.blocks(name, index)
                     plan = plan_recovery(blocks, alive | {DRIVER}, target)
                 except Unrecoverable as error:
                     why[name, index] = str(error)
@@ -136,12 +145,12 @@ class Mover:
                 instance.worn = instance.worn or (name, index) in missing
             done = {(w[0], w[1]) for w in tried} - set(missing)
             left = [w for w in left if (w[0], w[1]) not in done]
-        if left and not self.ledger.keeping.in_checkpoint:
+        if left and not self.registry.state_config.in_checkpoint:
             told = "; ".join(f"{n}[{i}]: {why.get((n, i), 'no copies')}" for n, i, _, _ in left)
             raise StateLost(f"state cannot be put together from what peers have: {told}")
         for name, index, instance, _ in left:
             instance.backed = -1
-            self.ledger.catalog.forget(self.ledger.topology, name, index)
+            self.registry.catalog.forget(self.registry.topology, name, index)
         return size
 
     def _send(
@@ -161,39 +170,39 @@ class Mover:
         if not wanted:
             return 0, 0
         there = there or {}
-        parcels: dict[str, list[Parcel]] = {}
+        transfers: dict[str, list[Transfer]] = {}
         given: dict[str, list[bytes]] = {}
         for to, (name, index, instance, target) in enumerate(wanted):
             if (name, index) in pieces:
                 for pull in pieces[name, index]:
-                    run = Span(pull.block.first, pull.block.last)
+                    run = Segment(pull.block.first, pull.block.last)
                     if pull.block.held:
-                        body = Piece(run, 0, self.handover.held[pull.block]).pack()
-                        frame = Frame(RUN, 1, to, 0, 0, body)
+                        body = Piece(run, 0, self.async_backup.held[pull.block]).pack()
+                        frame = Message(RUN, 1, to, 0, 0, body)
                         given.setdefault(target, []).append(frame.pack())
-                        parcels.setdefault(target, [])
+                        transfers.setdefault(target, [])
                         continue
-                    parcel = Parcel(name, index, instance.backed, to, ((run, pull.index),))
-                    parcels.setdefault(pull.keeper, []).append(parcel)
+                    transfer = Transfer(name, index, instance.backed, to, ((run, pull.index),))
+                    transfers.setdefault(pull.backup_node, []).append(transfer)
             else:
                 runs = there.get((name, index), ())
-                parcel = Parcel(name, index, instance.version, to, there=runs)
-                parcels.setdefault(instance.place, []).append(parcel)
+                transfer = Transfer(name, index, instance.version, to, there=runs)
+                transfers.setdefault(instance.place, []).append(transfer)
         arrivals = [
-            Arrival(name, index, tuple({Span(p.block.first, p.block.last) for p in pulls}))
+            Expected(name, index, tuple({Segment(p.block.first, p.block.last) for p in pulls}))
             if (pulls := pieces.get((name, index)))
-            else Arrival(name, index, version=instance.version, there=there.get((name, index), ()))
+            else Expected(name, index, version=instance.version, there=there.get((name, index), ()))
             for name, index, instance, _ in wanted
         ]
         stages = (
             Stage(
-                tuple(parcels),
-                Send(tuple(tuple(p) for p in parcels.values())),
-                tuple(tuple(given.get(place, ())) for place in parcels),
+                tuple(transfers),
+                SendState(tuple(tuple(p) for p in transfers.values())),
+                tuple(tuple(given.get(place, ())) for place in transfers),
             ),
-            Stage(tuple(target for *_, target in wanted), Receive(tuple(arrivals))),
+            Stage(tuple(target for *_, target in wanted), ReceiveState(tuple(arrivals))),
         )
-        answers = self._answers("carry state", stages if parcels else stages[1:])
+        answers = self._answers("carry state", stages if transfers else stages[1:])
         for answer in answers:
             gone = dict(answer["missing"])
             if gone:
@@ -201,70 +210,79 @@ class Mover:
                 missing[answer["vertex"], answer["instance"]] = why
         return sum(int(a["bytes"]) for a in answers), sum(int(a["ahead"]) for a in answers)
 
-    def parties(self, plan: Plan, tables: Mapping[str, RoutingTable]) -> Dealt:
+    def participants(self, plan: Plan, tables: Mapping[str, RoutingTable]) -> Repartitioning:
         """Say who gives and who takes when router partitions are dealt by new tables."""
-        givers: list[tuple[Party, str]] = []
-        takers: list[tuple[Party, str]] = []
+        givers: list[tuple[Participant, str]] = []
+        takers: list[tuple[Participant, str]] = []
         for name, table in tables.items():
-            held, count = self.ledger.held[name], plan.parallelism[name]
+            held, count = self.registry.held[name], plan.parallelism[name]
             if held.empty or held.table is None:
                 continue
             pairs = zip(held.table.partitions, table.partitions, strict=True)
             moved = [(a, b) for a, b in pairs if a != b]
             spots = plan.placement[name]
             for index in range(max(len(held.instances), count)):
-                known = held.instances[index] if index < len(held.instances) else Instance()
-                party = Party(name, index, known.version, held.by, held.route, table)
+                known = held.instances[index] if index < len(held.instances) else InstanceState()
+                participant = Participant(name, index, known.version, held.by, held.route, table)
                 spot = spots[min(index, len(spots) - 1)]
                 place = known.place or (self.backend.place(str(spot)) if plan.pinned else "")
                 if known.version >= 0 and any(a == index for a, _ in moved):
-                    givers.append((party, place))
+                    givers.append((participant, place))
                 if index < count and any(index in pair for pair in moved):
-                    takers.append((party, place))
-        return Dealt(tuple(givers), tuple(takers))
+                    takers.append((participant, place))
+        return Repartitioning(tuple(givers), tuple(takers))
 
-    def deal(self, wave: Wave, dealt: Dealt) -> int:
+    def deal(self, spec: BatchSpec, repartitioned: Repartitioning) -> int:
         """Move router partitions between instances, as a new version of those that change."""
-        to = {(p.vertex, p.instance): i for i, (p, _) in enumerate(dealt.takers)}
+        to = {(p.vertex, p.instance): i for i, (p, _) in enumerate(repartitioned.takers)}
         stages = [
             Stage(
-                tuple(place for _, place in dealt.givers),
-                Deal(wave, tuple(party for party, _ in dealt.givers), to),
+                tuple(place for _, place in repartitioned.givers),
+                SendRows(spec, tuple(participant for participant, _ in repartitioned.givers), to),
             ),
-            self._settle(wave, dealt.takers),
+            self._settle(spec, repartitioned.takers),
         ]
-        answers = self._answers("deal partitions anew", [*stages, *self._keep(wave)])
-        where = {(party.vertex, party.instance): place for party, place in dealt.takers}
+        answers = self._answers("deal partitions anew", [*stages, *self._keep(spec)])
+        where = {
+            (participant.vertex, participant.instance): place
+            for participant, place in repartitioned.takers
+        }
         for answer in answers:
             if answer["saved"] is not None:
                 key = (answer["vertex"], answer["instance"])
-                self.ledger.note_saved(wave, *key, answer["saved"], where[key])
+                self.registry.record_saved(spec, *key, answer["saved"], where[key])
         return sum(int(answer["bytes"]) for answer in answers)
 
-    def spread_anew(self, wave: Wave) -> int:
+    def spread_anew(self, spec: BatchSpec) -> int:
         """Have the instances of a wave that must save everything do so."""
-        parties = []
-        for name, index in sorted(wave.whole):
-            held = self.ledger.held[name]
+        participants = []
+        for name, index in sorted(spec.whole):
+            held = self.registry.held[name]
             known = held.instances[index]
-            party = Party(name, index, known.version, held.by, held.route, None, whole=True)
-            parties.append((party, known.place))
-        stages = [self._settle(wave, tuple(parties)), *self._keep(wave)]
+            participant = Participant(
+                name, index, known.version, held.by, held.route, None, whole=True
+            )
+            participants.append((participant, known.place))
+        stages = [self._settle(spec, tuple(participants)), *self._keep(spec)]
         answers = self._answers("spread fragments anew", stages)
         for answer in answers:
-            self.ledger.note_saved(wave, answer["vertex"], answer["instance"], answer["saved"])
+            self.registry.record_saved(spec, answer["vertex"], answer["instance"], answer["saved"])
         return sum(int(answer["saved"]["bytes"]) for answer in answers)
 
-    def _settle(self, wave: Wave, parties: tuple[tuple[Party, str], ...]) -> Stage:
-        places = tuple(place for _, place in parties)
-        return Stage(places, Settle(wave, tuple(party for party, _ in parties)))
+    def _settle(self, spec: BatchSpec, participants: tuple[tuple[Participant, str], ...]) -> Stage:
+        places = tuple(place for _, place in participants)
+        return Stage(places, SaveRows(spec, tuple(participant for participant, _ in participants)))
 
-    def _keep(self, wave: Wave) -> list[Stage]:
-        if not wave.keepers:
+    def _keep(self, spec: BatchSpec) -> list[Stage]:
+        if not spec.backup_nodes:
             return []
-        return [Stage(tuple(self.backend.place(home) for home in wave.keepers), Keep(wave))]
+        return [
+            Stage(
+                tuple(self.backend.place(home) for home in spec.backup_nodes), StoreFragments(spec)
+            )
+        ]
 
     def _answers(self, name: str, stages: Sequence[Stage]) -> list[dict[str, Any]]:
-        frames = [Frame.unpack(bytes(data)) for data in self.backend.job(name, stages)]
+        frames = [Message.unpack(bytes(data)) for data in self.backend.job(name, stages)]
         raise_error(frames)
         return [decode_json(frame.body) for frame in frames if frame.kind == STATS]

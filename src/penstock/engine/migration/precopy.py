@@ -2,7 +2,8 @@
 
 Runs are never changed once they are written, and the large ones stay for many batches: what was
 copied ahead is right whenever it is used, and only newer runs are missing then. It lies in a folder
-of its own, in charge of nothing, until `penstock.engine.migration.tasks.Receive` takes it over.
+of its own, in charge of nothing, until
+`penstock.engine.migration.tasks.ReceiveState` takes it over.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.engine.backend import Backend, Stage
-from penstock.engine.messages import STATS, Frame, decode_json
-from penstock.engine.migration.incoming import Arrival
-from penstock.engine.migration.tasks import Parcel, Receive, Send
+from penstock.engine.messages import STATS, Message, decode_json
+from penstock.engine.migration.incoming import Expected
+from penstock.engine.migration.tasks import ReceiveState, SendState, Transfer
 from penstock.engine.results import raise_error
-from penstock.engine.state.handles import Instance
-from penstock.engine.state.registry import Ledger
+from penstock.engine.state.handles import InstanceState
+from penstock.engine.state.registry import StateRegistry
 from penstock.state.store import COMING
-from penstock.state.versions import Copied, Span
+from penstock.state.versions import Copied, Segment
 
 #: An instance whose state moves: vertex, number, what is known of it, the new place.
-Moved = tuple[str, int, Instance, str]
+Moved = tuple[str, int, InstanceState, str]
 
 #: Vertex and number of an instance.
 Key = tuple[str, int]
@@ -42,7 +43,7 @@ GRACE_S, STOP_S = 1.0, 10.0
 
 
 @dataclass(frozen=True, eq=False)
-class Brought:
+class PreCopied:
     """What was copied ahead.
 
     Parameters
@@ -57,14 +58,14 @@ class Brought:
     failure: str = ""
 
 
-class Ahead:
+class PreCopy:
     """Copies the state of one change of plan at a time; to be used by one thread.
 
     Whatever fails is only told: what is not copied ahead is carried later.
     """
 
-    def __init__(self, ledger: Ledger, backend: Backend) -> None:
-        self._ledger, self._backend = ledger, backend
+    def __init__(self, registry: StateRegistry, backend: Backend) -> None:
+        self._ledger, self._backend = registry, backend
         self._change = _Change()
 
     @property
@@ -87,11 +88,11 @@ class Ahead:
             return True
         change.passes += 1
         jobs = _jobs([move for move in moves if left[move[0], move[1]]], left)
-        change.copier = _Copier(self._backend, jobs, change.copied)
+        change.copier = _PreCopyThread(self._backend, jobs, change.copied)
         change.copier.start()
         return False
 
-    def end(self) -> Brought:
+    def end(self) -> PreCopied:
         """Copy no more, and return what is there."""
         change, self._change = self._change, _Change()
         if change.copier is not None:
@@ -102,7 +103,7 @@ class Ahead:
             (*key, places[key]): tuple(sorted(found.items()))
             for key, found in change.copied.items()
         }
-        return Brought(runs, change.failure)
+        return PreCopied(runs, change.failure)
 
     def _left_bytes(self, name: str, index: int) -> int:
         """Bytes of the state that are not there yet, by what peers keep of it."""
@@ -110,7 +111,7 @@ class Ahead:
         return sum(
             block.size_bytes
             for block in self._ledger.blocks(name, index)
-            if Span(block.first, block.last) not in there
+            if Segment(block.first, block.last) not in there
         )
 
 
@@ -131,8 +132,8 @@ class _Change:
     """
 
     moves: frozenset[tuple[str, int, str, str]] = frozenset()
-    copied: dict[Key, dict[Span, int]] = field(default_factory=dict)
-    copier: _Copier | None = None
+    copied: dict[Key, dict[Segment, int]] = field(default_factory=dict)
+    copier: _PreCopyThread | None = None
     passes: int = 0
     failure: str = ""
 
@@ -145,20 +146,20 @@ class _Change:
             self.copier = None
 
 
-class _Copier(threading.Thread):
+class _PreCopyThread(threading.Thread):
     """One pass over the instances that move, some of them with each job."""
 
     def __init__(
         self,
         backend: Backend,
         jobs: Sequence[Sequence[Moved]],
-        there: Mapping[Key, Mapping[Span, int]],
+        there: Mapping[Key, Mapping[Segment, int]],
     ) -> None:
         super().__init__(name="penstock-ahead", daemon=True)
         self._backend, self._jobs = backend, jobs
         self._there = {key: tuple(sorted(runs.items())) for key, runs in there.items()}
         self._halt = threading.Event()
-        self.copied: dict[Key, dict[Span, int]] = {}
+        self.copied: dict[Key, dict[Segment, int]] = {}
         self.failure = ""
 
     def run(self) -> None:
@@ -182,22 +183,22 @@ class _Copier(threading.Thread):
             self.join(0.2)
 
     def _copy(self, moves: Sequence[Moved]) -> None:
-        parcels: dict[str, list[Parcel]] = {}
+        transfers: dict[str, list[Transfer]] = {}
         for to, (name, index, known, _) in enumerate(moves):
             # The latest version there is: the runs of an older one may be gone by now.
             there = self._there.get((name, index), ())
-            parcel = Parcel(name, index, known.version, to, there=there)
-            parcels.setdefault(known.place, []).append(parcel)
-        arrivals = tuple(Arrival(name, index) for name, index, _, _ in moves)
+            transfer = Transfer(name, index, known.version, to, there=there)
+            transfers.setdefault(known.place, []).append(transfer)
+        arrivals = tuple(Expected(name, index) for name, index, _, _ in moves)
         stages = (
-            Stage(tuple(parcels), Send(tuple(tuple(p) for p in parcels.values()))),
-            Stage(tuple(target for *_, target in moves), Receive(arrivals, COMING)),
+            Stage(tuple(transfers), SendState(tuple(tuple(p) for p in transfers.values()))),
+            Stage(tuple(target for *_, target in moves), ReceiveState(arrivals, COMING)),
         )
         sent = self._backend.job("copy state ahead", stages, beside=True)
-        frames = [Frame.unpack(bytes(data)) for data in sent]
+        frames = [Message.unpack(bytes(data)) for data in sent]
         raise_error(frames)
         for answer in (decode_json(frame.body) for frame in frames if frame.kind == STATS):
-            runs = {Span(first, last): size for first, last, size in answer["runs"]}
+            runs = {Segment(first, last): size for first, last, size in answer["runs"]}
             self.copied[answer["vertex"], answer["instance"]] = runs
 
 

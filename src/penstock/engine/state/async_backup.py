@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.engine.backend import Backend, Stage
-from penstock.engine.batch import Wave
-from penstock.engine.migration.tasks import Keep
+from penstock.engine.batch import BatchSpec
+from penstock.engine.migration.tasks import StoreFragments
 from penstock.engine.state.backup import fragments
-from penstock.engine.state.registry import Ledger
-from penstock.state.backup.catalog import Block
-from penstock.state.versions import Span
+from penstock.engine.state.registry import StateRegistry
+from penstock.state.backup.catalog import FragmentedSegment
+from penstock.state.versions import Segment
 
 #: Bytes that the driver holds at most, before batches store fragments themselves again.
 HOLD_BYTES = 16_000_000
@@ -31,28 +31,28 @@ MOST_FAILURES = 2
 GRACE_S, STOP_S = 5.0, 10.0
 
 
-class Handover:
+class AsyncBackup:
     """What the driver holds for one pipeline; to be used by one thread.
 
     Parameters
     ----------
-    ledger : Ledger
+    registry : StateRegistry
     backend : Backend
     """
 
-    def __init__(self, ledger: Ledger, backend: Backend) -> None:
-        self._ledger, self._backend = ledger, backend
-        self.held: dict[Block, bytes] = {}
+    def __init__(self, registry: StateRegistry, backend: Backend) -> None:
+        self._ledger, self._backend = registry, backend
+        self.held: dict[FragmentedSegment, bytes] = {}
         self.failure = ""
         self._batches = self._failures = 0
         self._pressed = False
-        self._giver: _Giver | None = None
+        self._giver: _BackupThread | None = None
 
     @property
     def overdue(self) -> bool:
         """Whether the next batch is to store its fragments itself."""
         too_much = self._bytes > HOLD_BYTES or self._failures >= MOST_FAILURES
-        return self._ledger.keeping.every == 1 or self._pressed or too_much
+        return self._ledger.state_config.every == 1 or self._pressed or too_much
 
     @property
     def running(self) -> bool:
@@ -63,7 +63,7 @@ class Handover:
     def _bytes(self) -> int:
         return sum(map(len, self.held.values()))
 
-    def hold(self, block: Block, content: bytes) -> None:
+    def hold(self, block: FragmentedSegment, content: bytes) -> None:
         """Take what an instance saved."""
         self.held[block] = content
 
@@ -81,19 +81,19 @@ class Handover:
         self._gather()
         known = set(self._ledger.catalog)
         self.held = {block: content for block, content in self.held.items() if block in known}
-        enough = self._batches >= self._ledger.keeping.every or self._bytes > HOLD_BYTES / 2
+        enough = self._batches >= self._ledger.state_config.every or self._bytes > HOLD_BYTES / 2
         return bool(self.held) and enough
 
-    def begin(self, wave: Wave) -> None:
+    def begin(self, spec: BatchSpec) -> None:
         """Give all that is held to the keepers of a wave, in a thread of its own."""
-        if wave.keepers:
-            placed = {b: self._ledger.placed(wave, b.operator, b.instance) for b in self.held}
+        if spec.backup_nodes:
+            placed = {b: self._ledger.placed(spec, b.operator, b.instance) for b in self.held}
             coded = {
-                block: replace(block, r=to.r, c=to.c, keepers=to.keepers)
+                block: replace(block, r=to.r, c=to.c, backup_nodes=to.backup_nodes)
                 for block, to in placed.items()
-                if to.keepers
+                if to.backup_nodes
             }
-            self._giver = _Giver(self._backend, wave, dict(self.held), coded)
+            self._giver = _BackupThread(self._backend, spec, dict(self.held), coded)
             self._giver.start()
             self._batches = 0
 
@@ -119,18 +119,18 @@ class Handover:
             self.held.pop(block, None)
 
 
-class _Giver(threading.Thread):
+class _BackupThread(threading.Thread):
     """Codes what the driver holds, and has keepers store it."""
 
     def __init__(
         self,
         backend: Backend,
-        wave: Wave,
-        held: Mapping[Block, bytes],
-        coded: Mapping[Block, Block],
+        spec: BatchSpec,
+        held: Mapping[FragmentedSegment, bytes],
+        coded: Mapping[FragmentedSegment, FragmentedSegment],
     ) -> None:
         super().__init__(name="penstock-handover", daemon=True)
-        self._backend, self._wave, self._held = backend, wave, held
+        self._backend, self._wave, self._held = backend, spec, held
         self.coded = coded
         self.failure = "it was not done in time"
 
@@ -152,12 +152,12 @@ class _Giver(threading.Thread):
             self.join(0.2)
 
     def _give(self) -> None:
-        wave = self._wave
-        given: list[list[bytes]] = [[] for _ in wave.keepers]
+        spec = self._wave
+        given: list[list[bytes]] = [[] for _ in spec.backup_nodes]
         for block in self.coded:
-            key, run = (block.operator, block.instance), Span(block.first, block.last)
-            for frame in fragments(wave, *key, run, self._held[block]):
+            key, run = (block.operator, block.instance), Segment(block.first, block.last)
+            for frame in fragments(spec, *key, run, self._held[block]):
                 given[frame.partition].append(frame.pack())
-        places = tuple(self._backend.place(home) for home in wave.keepers)
-        stage = Stage(places, Keep(wave), tuple(map(tuple, given)))
+        places = tuple(self._backend.place(home) for home in spec.backup_nodes)
+        stage = Stage(places, StoreFragments(spec), tuple(map(tuple, given)))
         self._backend.job("give state to peers", [stage], beside=True)

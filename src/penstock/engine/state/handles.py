@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 from penstock.model import Grouping, InvalidValue, Plan, RoutingTable
 from penstock.strategies.route.two_tier import TwoTier, resize
 
 
 @dataclass(eq=False)
-class Instance:
+class InstanceState:
     """State of one instance, as committed.
 
     Parameters
@@ -34,7 +34,7 @@ class Instance:
 
 
 @dataclass(eq=False)
-class Held:
+class StateHandle:
     """State of one stateful vertex.
 
     Parameters
@@ -43,7 +43,7 @@ class Held:
         Columns of the state's key, and of the key that tuples are routed by; `route` is empty where
         tuples do not come by key, and instances cannot be changed.
     table : RoutingTable or None
-    instances : list of Instance
+    instances : list of InstanceState
     splittable : bool
         Whether keys may be split, because what is made of them elsewhere comes home.
     """
@@ -51,7 +51,7 @@ class Held:
     by: tuple[str, ...]
     route: tuple[str, ...]
     table: RoutingTable | None
-    instances: list[Instance]
+    instances: list[InstanceState]
     splittable: bool = False
 
     @property
@@ -67,27 +67,27 @@ class Held:
         }
 
 
-def held_by(layout: Layout, committed: Mapping[str, Any]) -> dict[str, Held]:
+def held_by(job_graph: JobGraph, committed: Mapping[str, Any]) -> dict[str, StateHandle]:
     """Start from what the journal says was committed; {} is nothing."""
     found = {}
-    for vertex in layout.vertices:
-        step = layout.pipeline[vertex.head]
+    for vertex in job_graph.vertices:
+        step = job_graph.pipeline[vertex.head]
         if step.keyed is None:
             continue
         keyed = all(link.grouping is Grouping.FIELDS for link in step.links)
         known = committed.get(vertex.name, {"partitions": None, "versions": []})
         partitions = known["partitions"]
-        found[vertex.name] = Held(
+        found[vertex.name] = StateHandle(
             step.keyed.by,
             step.links[0].by if keyed else (),
             None if partitions is None else RoutingTable(tuple(partitions)),
-            [Instance(version) for version in known["versions"]],
+            [InstanceState(version) for version in known["versions"]],
             step.splittable,
         )
     return found
 
 
-def table_for(name: str, held: Held, plan: Plan) -> RoutingTable | None:
+def table_for(name: str, held: StateHandle, plan: Plan) -> RoutingTable | None:
     """Return the routing table that a vertex has under a plan.
 
     State that is there stays in as many router partitions as it began with: a plan without a table,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.engine.backend import Backend
-from penstock.engine.batch import Wave
-from penstock.engine.state.handles import Held
+from penstock.engine.batch import BatchSpec
+from penstock.engine.state.handles import StateHandle
 from penstock.model import InvalidValue, Plan
-from penstock.state.backup.catalog import DRIVER, Block, Catalog, chain
+from penstock.state.backup.catalog import DRIVER, Catalog, FragmentedSegment, chain
 from penstock.state.backup.placement import (
-    Spread,
+    FragmentPlacement,
     Tolerance,
     spread,
     state_key,
@@ -20,42 +20,42 @@ from penstock.state.backup.placement import (
     tolerance,
     worst,
 )
-from penstock.state.store import Keeping
-from penstock.state.versions import Span
+from penstock.state.store import StateConfig
+from penstock.state.versions import Segment
 
 
 @dataclass(frozen=True)
-class Kept:
+class BackupAssignment:
     """How a wave's state is kept by peers.
 
     Parameters
     ----------
-    keepers : tuple of str
+    backup_nodes : tuple of str
         Homes of those that keep fragments; none: nothing is sent to them.
     hold : bool
         Whether the driver holds what changes, and gives it to them later.
-    spreads : mapping of str to tuple of Spread
+    fragment_placements : mapping of str to tuple of FragmentPlacement
         Code and keepers, as homes, of each instance.
     whole : frozenset of (str, int)
         Instances that save everything.
     """
 
-    keepers: tuple[str, ...] = ()
+    backup_nodes: tuple[str, ...] = ()
     hold: bool = False
-    spreads: Mapping[str, tuple[Spread, ...]] = field(default_factory=dict)
+    fragment_placements: Mapping[str, tuple[FragmentPlacement, ...]] = field(default_factory=dict)
     whole: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(eq=False)
-class Ledger:
+class StateRegistry:
     """State of one pipeline, as committed.
 
     Parameters
     ----------
     topology : str
     backend : Backend
-    keeping : Keeping
-    held : mapping of str to Held
+    state_config : StateConfig
+    held : mapping of str to StateHandle
         By stateful vertex.
     retiring : set of str
         Nodes that are to keep nothing any more.
@@ -63,26 +63,26 @@ class Ledger:
 
     topology: str
     backend: Backend
-    keeping: Keeping
-    held: dict[str, Held]
+    state_config: StateConfig
+    held: dict[str, StateHandle]
     catalog: Catalog = field(default_factory=Catalog)
     retiring: set[str] = field(default_factory=set)
 
     def losses(self) -> int:
         """Count the nodes that may be lost, if there are enough of them; 0 if none keeps state."""
-        return self.keeping.check if self.held and self.keeping.mode == "peers" else 0
+        return self.state_config.check if self.held and self.state_config.mode == "peers" else 0
 
     def survives(self, plan: Plan) -> Tolerance | None:
         """Say what losses of nodes the state survives now; None without any by peers."""
-        if not self.keeping.by_peers:
+        if not self.state_config.by_peers:
             return None
-        homes = self.keeper_homes()
+        homes = self.backup_locations()
         found = [
             tolerance(
                 _own_keeper(plan, name, index, homes),
                 self._kept(plan, name, index, homes),
                 homes,
-                asked=self.keeping.check,
+                asked=self.state_config.check,
             )
             for name, held in self.held.items()
             for index, instance in enumerate(held.instances)
@@ -92,7 +92,7 @@ class Ledger:
 
     def _kept(
         self, plan: Plan, name: str, index: int, homes: Mapping[str, str]
-    ) -> list[Block | Spread]:
+    ) -> list[FragmentedSegment | FragmentPlacement]:
         """Find what is kept of an instance; what the driver holds, as peers will have it."""
         blocks = self.blocks(name, index)
         wanted = self._spread(plan, name, index, homes) if any(b.held for b in blocks) else None
@@ -102,32 +102,32 @@ class Ledger:
         """Say in words what the state survives now; empty before there is any."""
         if all(held.empty for held in self.held.values()):
             return ""
-        keeping = self.keeping_under(plan)
+        state_config = self.state_config_under(plan)
         said = []
-        if keeping.by_peers:
+        if state_config.by_peers:
             found = self.survives(plan)
             said.append("survives nothing: peers have none of it" if found is None else str(found))
-            if keeping.every > 1:
+            if state_config.every > 1:
                 said.append("the driver holds what changed of late")
-        if keeping.in_checkpoint:
-            said.append(f"all of it is in the checkpoint at {keeping.shared}")
+        if state_config.in_checkpoint:
+            said.append(f"all of it is in the checkpoint at {state_config.shared}")
         return "; ".join(said)
 
-    def kept(self, plan: Plan, *, backup: bool) -> Kept:
+    def kept(self, plan: Plan, *, backup: bool) -> BackupAssignment:
         """Choose who keeps what of a wave; `backup`: peers get what changed with it."""
-        if not (self.keeping_under(plan).by_peers and self.held):
-            return Kept()
-        keepers = self.keeper_homes()
-        if len(keepers) < 2:
+        if not (self.state_config_under(plan).by_peers and self.held):
+            return BackupAssignment()
+        backup_nodes = self.backup_locations()
+        if len(backup_nodes) < 2:
             # There is nobody else.
-            keepers = {}
-        spreads: dict[str, tuple[Spread, ...]] = {}
+            backup_nodes = {}
+        fragment_placements: dict[str, tuple[FragmentPlacement, ...]] = {}
         whole: set[tuple[str, int]] = set()
         for name, held in self.held.items():
             instances = held.instances[: plan.parallelism[name]]
-            wanted = [self._spread(plan, name, i, keepers) for i in range(len(instances))]
-            spreads[name] = tuple(
-                replace(one, keepers=tuple(keepers[place] for place in one.keepers))
+            wanted = [self._spread(plan, name, i, backup_nodes) for i in range(len(instances))]
+            fragment_placements[name] = tuple(
+                replace(one, backup_nodes=tuple(backup_nodes[place] for place in one.backup_nodes))
                 for one in wanted
             )
             whole |= {
@@ -137,44 +137,50 @@ class Ledger:
                 and (
                     instance.worn
                     # What it starts from is not kept elsewhere: there was nobody for some batches.
-                    or (instance.backed < instance.version and wanted[i].keepers)
-                    or self._thin(plan, name, i, wanted[i], keepers)
+                    or (instance.backed < instance.version and wanted[i].backup_nodes)
+                    or self._thin(plan, name, i, wanted[i], backup_nodes)
                 )
             }
         if backup or whole:
-            return Kept(tuple(keepers.values()), spreads=spreads, whole=frozenset(whole))
-        return Kept(hold=bool(keepers))
+            return BackupAssignment(
+                tuple(backup_nodes.values()),
+                fragment_placements=fragment_placements,
+                whole=frozenset(whole),
+            )
+        return BackupAssignment(hold=bool(backup_nodes))
 
-    def needed(self, name: str, index: int) -> tuple[Span, ...]:
+    def needed(self, name: str, index: int) -> tuple[Segment, ...]:
         """Return the runs that what peers and the driver have of an instance is made of."""
-        return tuple(Span(block.first, block.last) for block in self.blocks(name, index))
+        return tuple(Segment(block.first, block.last) for block in self.blocks(name, index))
 
-    def keeping_under(self, plan: Plan) -> Keeping:
+    def state_config_under(self, plan: Plan) -> StateConfig:
         """Return how state is kept under the plan: without pins, only a checkpoint is of use."""
-        keeping = self.keeping
-        if keeping.by_peers and not plan.pinned:
-            if not keeping.in_checkpoint:
+        state_config = self.state_config
+        if state_config.by_peers and not plan.pinned:
+            if not state_config.in_checkpoint:
                 raise InvalidValue(
-                    "state", "a run", "checkpoint or both: the plan pins nothing", keeping.mode
+                    "state", "a run", "checkpoint or both: the plan pins nothing", state_config.mode
                 )
-            keeping = replace(keeping, mode="checkpoint")
-        return keeping
+            state_config = replace(state_config, mode="checkpoint")
+        return state_config
 
-    def keeper_homes(self) -> dict[str, str]:
+    def backup_locations(self) -> dict[str, str]:
         """Return the homes of those that may keep fragments, by place."""
         return {
             self.backend.place(home): home
-            for node, home in self.backend.keepers().items()
+            for node, home in self.backend.backup_nodes().items()
             if node not in self.retiring
         }
 
-    def _spread(self, plan: Plan, name: str, index: int, homes: Mapping[str, str]) -> Spread:
+    def _spread(
+        self, plan: Plan, name: str, index: int, homes: Mapping[str, str]
+    ) -> FragmentPlacement:
         key = state_key(self.topology, name, index)
         own = _own_keeper(plan, name, index, homes)
-        return spread(own, key, homes, r=self.keeping.raw, c=self.keeping.check)
+        return spread(own, key, homes, r=self.state_config.raw, c=self.state_config.check)
 
     def _thin(
-        self, plan: Plan, name: str, index: int, wanted: Spread, homes: Mapping[str, str]
+        self, plan: Plan, name: str, index: int, wanted: FragmentPlacement, homes: Mapping[str, str]
     ) -> bool:
         """Whether an instance's fragments survive less than they could."""
         kept = self._with_peers(name, index)
@@ -183,43 +189,52 @@ class Ledger:
             return False
         return thin(_own_keeper(plan, name, index, homes), kept, wanted, homes)
 
-    def note_saved(
-        self, wave: Wave, name: str, index: int, saved: Mapping[str, Any], place: str | None = None
-    ) -> Block | None:
+    def record_saved(
+        self,
+        spec: BatchSpec,
+        name: str,
+        index: int,
+        saved: Mapping[str, Any],
+        place: str | None = None,
+    ) -> FragmentedSegment | None:
         """Take note of a version that an instance saved, and of who keeps it.
 
         Returns
         -------
-        Block or None
+        FragmentedSegment or None
             What somebody keeps besides the instance, be it the driver.
         """
         if place is None:
-            peers = wave.keeping.by_peers
-            place = self.backend.place(wave.homes[name][index]) if peers else ""
+            peers = spec.state_config.by_peers
+            place = self.backend.place(spec.homes[name][index]) if peers else ""
         instance = self.held[name].instances[index]
         instance.version, instance.place = int(saved["version"]), place
-        if wave.hold:
+        if spec.hold:
             first, last = saved["run"]
-            kept = Spread(1, 0, (DRIVER,))
-        elif "backed" in saved and wave.spreads[name][index].keepers:
+            kept = FragmentPlacement(1, 0, (DRIVER,))
+        elif "backed" in saved and spec.fragment_placements[name][index].backup_nodes:
             first, last = saved["backed"]
-            kept = self.placed(wave, name, index)
+            kept = self.placed(spec, name, index)
         else:
             return None
         size, topology = int(saved["bytes"]), self.topology
-        block = Block(topology, name, index, first, last, kept.r, kept.c, kept.keepers, size)
+        block = FragmentedSegment(
+            topology, name, index, first, last, kept.r, kept.c, kept.backup_nodes, size
+        )
         self.catalog.add(block)
         instance.backed = last
         instance.worn = instance.worn and first > 0
         self.catalog.retain(topology, name, index, [last])
         return block
 
-    def placed(self, wave: Wave, name: str, index: int) -> Spread:
+    def placed(self, spec: BatchSpec, name: str, index: int) -> FragmentPlacement:
         """Return the spread of an instance in a wave, with places in the place of homes."""
-        one = wave.spreads[name][index]
-        return replace(one, keepers=tuple(self.backend.place(home) for home in one.keepers))
+        one = spec.fragment_placements[name][index]
+        return replace(
+            one, backup_nodes=tuple(self.backend.place(home) for home in one.backup_nodes)
+        )
 
-    def blocks(self, name: str, index: int) -> tuple[Block, ...]:
+    def blocks(self, name: str, index: int) -> tuple[FragmentedSegment, ...]:
         """Find what peers and the driver have of an instance, the newest run first."""
         backed = self.held[name].instances[index].backed
         return chain(self.catalog.find(self.topology, name, index), backed)
@@ -228,7 +243,7 @@ class Ledger:
         """Size of an instance's state, by what peers and the driver have of it."""
         return sum(block.size_bytes for block in self.blocks(name, index))
 
-    def _with_peers(self, name: str, index: int) -> tuple[Block, ...]:
+    def _with_peers(self, name: str, index: int) -> tuple[FragmentedSegment, ...]:
         """Find what can be lost with nodes: the driver does not go with them."""
         return tuple(block for block in self.blocks(name, index) if not block.held)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.common.arrays import BoolArray, IntArray
 from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.engine.messages import decode
-from penstock.engine.task.working_state import Changing
+from penstock.engine.task.working_state import WorkingState
 from penstock.model import InvalidValue, RoutingTable
 from penstock.pipeline.keyed.reduce import Mergeable, Worked, merge_into
 from penstock.pipeline.keyed.update import outcome
@@ -47,18 +47,18 @@ def reduction(keyed: Keyed | None) -> Mergeable:
     return inner
 
 
-class Sharing:
+class SplitKeys:
     """Split keys of one instance in one batch.
 
     Parameters
     ----------
-    held : Changing
+    held : WorkingState
         Its state, of a reduction or one behind work.
     table : RoutingTable
     instance : int
     """
 
-    def __init__(self, held: Changing, table: RoutingTable, instance: int) -> None:
+    def __init__(self, held: WorkingState, table: RoutingTable, instance: int) -> None:
         self.held, self.instance = held, instance
         self.reduce = reduction(held.keyed)
         self._homes = np.asarray(table.partitions, dtype=np.int64)

@@ -19,7 +19,7 @@ from penstock.strategies.route.heavy import heaviest
 HOT_SHARE, HOT_KEPT = 0.02, 32
 
 
-class Notes:
+class TaskMetrics:
     """Figures of one task in one batch, by target."""
 
     def __init__(self) -> None:

@@ -8,22 +8,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engine.batch import Wave
-from penstock.engine.messages import DRIVER, MOVED, RUN, Frame, decode
-from penstock.engine.migration.incoming import Arrival, Arriving
+from penstock.engine.batch import BatchSpec
+from penstock.engine.messages import DRIVER, MOVED, RUN, Message, decode
+from penstock.engine.migration.incoming import Expected, IncomingState
 from penstock.engine.state.backup import fragments
 from penstock.state.backup.fragments import Piece
-from penstock.state.store import Home
+from penstock.state.store import StateStore
 from penstock.state.table import KeyedTable, changes
 from penstock.state.versions import StateLost
 
 
-class Residence:
+class TaskState:
     """The state of one instance where it runs.
 
     Parameters
     ----------
-    wave : Wave
+    spec : BatchSpec
     vertex, instance
     place : Path
         Folder of the node that this runs on.
@@ -36,26 +36,26 @@ class Residence:
         Bytes that came with the batch, and that were there ahead of it.
     """
 
-    def __init__(self, wave: Wave, vertex: str, instance: int, place: Path) -> None:
-        self.wave, self.vertex, self.instance = wave, vertex, instance
+    def __init__(self, spec: BatchSpec, vertex: str, instance: int, place: Path) -> None:
+        self.spec, self.vertex, self.instance = spec, vertex, instance
         self.saved: dict[str, Any] | None = None
         self.arrived: dict[str, int] | None = None
-        self._base = wave.bases[vertex][instance]
-        self._home = Home(wave.keeping, place, wave.token)
+        self._base = spec.bases[vertex][instance]
+        self._home = StateStore(spec.state_config, place, spec.token)
         #: Rows of other instances' state that belong to this one from now on.
         self._moved: list[pa.Table] = []
-        self._arriving: Arriving | None = None
-        there = wave.arriving.get((vertex, instance))
+        self._arriving: IncomingState | None = None
+        there = spec.incoming.get((vertex, instance))
         if there is not None:
-            wanted = Arrival(vertex, instance, version=self._base, there=there)
-            self._arriving = Arriving(wanted, place)
+            wanted = Expected(vertex, instance, version=self._base, there=there)
+            self._arriving = IncomingState(wanted, place)
 
     def close(self) -> None:
         """Remove what came and was of no use."""
         if self._arriving is not None:
             self._arriving.close()
 
-    def take(self, frame: Frame) -> None:
+    def take(self, frame: Message) -> None:
         """Take state that comes with the batch."""
         if frame.kind == MOVED:
             self._moved.append(decode(frame.body))
@@ -73,8 +73,8 @@ class Residence:
         """
         self._settle()
         state = self._home.load(self.vertex, self.instance, by, self._base)
-        party = self.wave.givers.get((self.vertex, self.instance))
-        changed = [*(party.removed(state) if party is not None else ()), *self._moved]
+        participant = self.spec.givers.get((self.vertex, self.instance))
+        changed = [*(participant.removed(state) if participant is not None else ()), *self._moved]
         for part in changed:
             state = state.put(part)
         return state, changed
@@ -87,13 +87,13 @@ class Residence:
         if self._arriving is not None:
             came = self._arriving.settle()
             # What is not here may be in the checkpoint.
-            if came.missing and not self.wave.keeping.in_checkpoint:
+            if came.missing and not self.spec.state_config.in_checkpoint:
                 told = "; ".join(f"versions {run}: {why}" for run, why in came.missing.items())
                 raise StateLost(f"{self.vertex}[{self.instance}] did not come: {told}")
-            size, ahead = size + came.size_bytes, came.ahead_bytes
+            size, ahead = size + came.size_bytes, came.precopied_bytes
         self.arrived = {"bytes": size, "ahead": ahead}
 
-    def save(self, changed: list[pa.Table], state: KeyedTable) -> Iterable[Frame]:
+    def save(self, changed: list[pa.Table], state: KeyedTable) -> Iterable[Message]:
         """Save a new version if there is one.
 
         Returns
@@ -102,22 +102,22 @@ class Residence:
             What goes to the driver, or to those that keep fragments; coded part by part, as it
             is asked for.
         """
-        wave, key = self.wave, (self.vertex, self.instance)
-        rows, whole = changes(changed), key in wave.whole
+        spec, key = self.spec, (self.vertex, self.instance)
+        rows, whole = changes(changed), key in spec.whole
         if not rows.num_rows and not whole:
             return ()
         saved = self._home.save(
-            *key, self._base, wave.version, rows, state, whole=whole, light=wave.hold
+            *key, self._base, spec.version, rows, state, whole=whole, light=spec.hold
         )
         run = saved.run
-        self.saved = {"version": wave.version, "run": [run.first, run.last]}
+        self.saved = {"version": spec.version, "run": [run.first, run.last]}
         self.saved["bytes"] = saved.content.size
-        if wave.hold:
+        if spec.hold:
             self.saved["put_off"] = saved.put_off
-            number = list(wave.bases).index(self.vertex)
+            number = list(spec.bases).index(self.vertex)
             body = Piece(run, 0, memoryview(saved.content)).pack()
-            return (Frame(RUN, DRIVER, 0, number, self.instance, body),)
-        if not wave.keepers:
+            return (Message(RUN, DRIVER, 0, number, self.instance, body),)
+        if not spec.backup_nodes:
             return ()
         self.saved["backed"] = [run.first, run.last]
-        return fragments(wave, *key, run, saved.content)
+        return fragments(spec, *key, run, saved.content)

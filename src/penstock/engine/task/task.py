@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.batch import Wave
+from penstock.engine.batch import BatchSpec
 from penstock.engine.errors import StepFailed
-from penstock.engine.job_graph import MOST_INSTANCES, Layout
+from penstock.engine.job_graph import MOST_INSTANCES, JobGraph
 from penstock.engine.messages import (
     DATA,
     DRIVER,
@@ -29,17 +29,17 @@ from penstock.engine.messages import (
     SHARED,
     SINK,
     STATS,
-    Frame,
+    Message,
     decode,
     encode,
     encode_json,
 )
 from penstock.engine.state.backup import keep
 from penstock.engine.task.exchange import deal
-from penstock.engine.task.hot_keys import Sharing
-from penstock.engine.task.metrics import Notes
-from penstock.engine.task.state import Residence
-from penstock.engine.task.working_state import Changing
+from penstock.engine.task.hot_keys import SplitKeys
+from penstock.engine.task.metrics import TaskMetrics
+from penstock.engine.task.state import TaskState
+from penstock.engine.task.working_state import WorkingState
 from penstock.pipeline.keyed.windowed import Windowed
 from penstock.pipeline.steps import Step, wants_origin
 from penstock.state.versions import StateLost
@@ -52,8 +52,8 @@ STAMP_STEP_US = 1000
 
 
 def run_partition(
-    layout: Layout,
-    wave: Wave,
+    job_graph: JobGraph,
+    spec: BatchSpec,
     layer: int,
     partition: int,
     frames: Iterable[bytes],
@@ -65,8 +65,8 @@ def run_partition(
 
     Parameters
     ----------
-    layout : Layout
-    wave : Wave
+    job_graph : JobGraph
+    spec : BatchSpec
     layer, partition : int
         Which instance.
     frames : iterable of bytes
@@ -81,59 +81,61 @@ def run_partition(
     tuple of (int, bytes)
         Partition of the next layer, and a frame. In the last layer the number means nothing.
     """
-    if layer == len(wave.layers):
-        yield from keep(wave, partition, frames, place)
+    if layer == len(spec.layers):
+        yield from keep(spec, partition, frames, place)
         return
-    with closing(_Task(layout, wave, layer, partition, place)) as task:
+    with closing(_Task(job_graph, spec, layer, partition, place)) as task:
         yield from task.relay(frames)
         yield from task.run(rows)
 
 
 class _Task:
-    def __init__(self, layout: Layout, wave: Wave, layer: int, partition: int, place: Path) -> None:
-        self.layout, self.wave, self.place = layout, wave, place
+    def __init__(
+        self, job_graph: JobGraph, spec: BatchSpec, layer: int, partition: int, place: Path
+    ) -> None:
+        self.job_graph, self.spec, self.place = job_graph, spec, place
         self.layer, self.partition = layer, partition
-        self.vertex, self.instance = wave.tenant(layer, partition)
+        self.vertex, self.instance = spec.instance_at(layer, partition)
         self.inputs: dict[int, list[pa.Table]] = {}
-        self.out: list[Frame] = []
-        self.kept: Iterable[Frame] = ()
+        self.out: list[Message] = []
+        self.kept: Iterable[Message] = ()
         self.rows_in = 0
         self.sent: dict[int, dict[int, int]] = {}
         self.to_sinks: dict[str, list[pa.Table]] = {}
-        self.notes = Notes()
+        self.metrics = TaskMetrics()
         self.skipped = 0
         self.skipped_sample: Any = None
         self.stamps: dict[int, int] = {}
-        self.residence: Residence | None = None
-        if self.vertex in wave.bases:
-            self.residence = Residence(wave, self.vertex, self.instance, place)
+        self.task_state: TaskState | None = None
+        if self.vertex in spec.bases:
+            self.task_state = TaskState(spec, self.vertex, self.instance, place)
 
     def close(self) -> None:
         """Remove what came and was of no use."""
-        if self.residence is not None:
-            self.residence.close()
+        if self.task_state is not None:
+            self.task_state.close()
 
     # ---- frames that come in
 
     def relay(self, frames: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         """Keep what is for this instance, and send on what is for a later layer."""
-        mine: list[Frame] = []
+        mine: list[Message] = []
         for data in frames:
-            frame = Frame.unpack(data)
+            frame = Message.unpack(data)
             if frame.layer != self.layer:
                 yield self._hop(frame.layer, frame.partition), bytes(data)
             elif frame.kind == DATA:
                 mine.append(frame)
             else:
-                assert self.residence is not None, "state came to an instance that keeps none"
-                self.residence.take(frame)
+                assert self.task_state is not None, "state came to an instance that keeps none"
+                self.task_state.take(frame)
         # In the order of the senders, however they came: a batch that is repeated looks the same.
         for frame in sorted(mine, key=lambda frame: frame.sender):
-            self.inputs.setdefault(frame.wire, []).append(decode(frame.body))
+            self.inputs.setdefault(frame.edge, []).append(decode(frame.body))
 
     def _hop(self, layer: int, partition: int) -> int:
-        here = self.wave.places[self.layer][self.partition]
-        return self.wave.hop(here, self.layer, layer, partition)
+        here = self.spec.places[self.layer][self.partition]
+        return self.spec.hop(here, self.layer, layer, partition)
 
     # ---- the work
 
@@ -159,13 +161,13 @@ class _Task:
             "sinks": {}
             if failed
             else {n: sum(t.num_rows for t in tables) for n, tables in self.to_sinks.items()},
-            "partitions": {n: counts.tolist() for n, counts in self.notes.partitions.items()},
-            **self.notes.stats(),
+            "partitions": {n: counts.tolist() for n, counts in self.metrics.partitions.items()},
+            **self.metrics.stats(),
             "skipped": self.skipped,
             "sample": self.skipped_sample,
             "stamps": self.stamps,
-            "saved": None if failed or self.residence is None else self.residence.saved,
-            "arrived": None if self.residence is None else self.residence.arrived,
+            "saved": None if failed or self.task_state is None else self.task_state.saved,
+            "arrived": None if self.task_state is None else self.task_state.arrived,
             "cpu_s": time.process_time() - cpu,
             "wall_s": time.perf_counter() - wall,
             "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -174,7 +176,7 @@ class _Task:
         yield self._hop(DRIVER, 0), frame.pack()
 
     def _head(self, rows: Iterable[tuple[str, pa.Table]]) -> None:
-        head = self.layout.pipeline[self.layout.by_name[self.vertex].head]
+        head = self.job_graph.pipeline[self.job_graph.by_name[self.vertex].head]
         if head.source is not None:
             for table in self._read(head, rows):
                 self.rows_in += table.num_rows
@@ -183,18 +185,18 @@ class _Task:
         if head.keyed is not None:
             self._keyed(head)
             return
-        for wire in self.layout.wires:
-            tables = self.inputs.get(wire.number)
-            if wire.target == self.vertex and tables:
-                table = self._together(wire.from_step, tables)
+        for edge in self.job_graph.edges:
+            tables = self.inputs.get(edge.number)
+            if edge.target == self.vertex and tables:
+                table = self._together(edge.from_step, tables)
                 self.rows_in += table.num_rows
-                self._map(head, table, wire.from_step)
+                self._map(head, table, edge.from_step)
 
     def _read(self, head: Step, rows: Iterable[tuple[str, pa.Table]]) -> Iterator[pa.Table]:
         """Rows of a source: its share of the batch's ranges, or what the engine read."""
         stamp = getattr(head.source, "stamp", None)
-        count = self.wave.parallelism[self.vertex]
-        for start, stop in self.wave.ranges.get(head.name, ()):
+        count = self.spec.parallelism[self.vertex]
+        for start, stop in self.spec.ranges.get(head.name, ()):
             low = start + (stop - start) * self.instance // count
             high = start + (stop - start) * (self.instance + 1) // count
             if high > low:
@@ -226,52 +228,52 @@ class _Task:
 
     def _late(self, name: str) -> Any:
         """Return the function that picks the rows which come too late for a step's windows."""
-        keyed, mark = self.layout.pipeline[name].keyed, self._watermark(name)
+        keyed, mark = self.job_graph.pipeline[name].keyed, self._watermark(name)
         assert isinstance(keyed, Windowed)
         return lambda batch: keyed.late_rows(batch, mark)
 
     def _watermark(self, step: str) -> int | None:
-        return self.wave.watermarks.get(step)
+        return self.spec.watermarks.get(step)
 
     def _keyed(self, step: Step) -> None:
         """Update the state with all tuples of the batch, and save what changed."""
-        keyed, residence = step.keyed, self.residence
+        keyed, task_state = step.keyed, self.task_state
         assert keyed is not None
-        assert residence is not None
-        held = Changing(keyed, *residence.load(keyed.by))
-        sharing = self._sharing(step, held)
-        tables = [t for wire in self.layout.wires for t in self.inputs.get(wire.number, ())]
+        assert task_state is not None
+        held = WorkingState(keyed, *task_state.load(keyed.by))
+        split_keys = self._split_keys(step, held)
+        tables = [t for edge in self.job_graph.edges for t in self.inputs.get(edge.number, ())]
         if tables:
             whole = self._together(step.name, tables)
             self.rows_in += whole.num_rows
 
             def call(batch: pa.RecordBatch) -> pa.Table | None:
                 table = pa.Table.from_batches([batch])
-                return held.update(table) if sharing is None else sharing.update(table)
+                return held.update(table) if split_keys is None else split_keys.update(table)
 
             for made in self._attempt(step, whole, call):
                 self._emit(step, made)
-        shared = None if sharing is None else sharing.for_driver()
+        shared = None if split_keys is None else split_keys.for_driver()
         if shared is not None:
             self.out.append(self._to_driver(SHARED, self._number(step.name), encode(shared)))
-        mark, before = self._watermark(step.name), self.wave.passed.get(step.name)
+        mark, before = self._watermark(step.name), self.spec.passed.get(step.name)
         if isinstance(keyed, Windowed) and mark is not None and keyed.crossed(before, mark):
             due = held.state.where(partial(keyed.over, watermark_us=mark))
             closed, expired = keyed.close(due, mark)
             held.remove(expired)
             if closed is not None:
                 self._emit(step, closed)
-        self.kept = residence.save(held.changed, held.state)
+        self.kept = task_state.save(held.changed, held.state)
 
-    def _sharing(self, step: Step, held: Changing) -> Sharing | None:
+    def _split_keys(self, step: Step, held: WorkingState) -> SplitKeys | None:
         """Begin to share split keys, with the shares of the batch before put into the state."""
-        routing, shares = self.wave.routing.get(self.vertex), self.wave.shares.get(step.name)
+        routing, shares = self.spec.routing.get(self.vertex), self.spec.shares.get(step.name)
         if routing is None or not (step.splittable or shares):
             return None
-        sharing = Sharing(held, routing, self.instance)
+        split_keys = SplitKeys(held, routing, self.instance)
         if shares is not None:
-            self._guard(step, None, lambda: sharing.settle(shares))
-        return sharing if step.splittable else None
+            self._guard(step, None, lambda: split_keys.settle(shares))
+        return split_keys if step.splittable else None
 
     # ---- functions of the user's
 
@@ -283,7 +285,7 @@ class _Task:
         try:
             made = self._guard(step, batch, lambda: call(batch))
         except StepFailed as error:
-            if self.wave.on_error != "skip":
+            if self.spec.on_error != "skip":
                 raise
             if batch.num_rows == 1:
                 self.skipped += 1
@@ -306,21 +308,21 @@ class _Task:
             where = traceback.extract_tb(error.__traceback__)[-1]
             cause = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
             raise StepFailed(
-                step.name, self.instance, self.wave.batch_id, cause, repr(sample)
+                step.name, self.instance, self.spec.batch_id, cause, repr(sample)
             ) from error
 
     # ---- frames that go out
 
     def _emit(self, step: Step, table: pa.Table) -> None:
         """Hand rows to what is chained behind a step, and to the wires that start there."""
-        for name in self.layout.children[step.name]:
-            child = self.layout.pipeline[name]
+        for name in self.job_graph.children[step.name]:
+            child = self.job_graph.pipeline[name]
             if child.sink is not None:
                 self._sink(child, table)
             else:
                 self._map(child, table, step.name)
-        for wire in self.layout.wires_from(step.name):
-            target = self.layout.pipeline[wire.to_step]
+        for edge in self.job_graph.edges_from(step.name):
+            target = self.job_graph.pipeline[edge.to_step]
             rows, single = table, True
             if target.keyed is not None:
                 batch = _one_batch(table)
@@ -328,40 +330,42 @@ class _Task:
                     continue
                 mark = self._watermark(target.name)
                 made = self._guard(
-                    target, batch, lambda t=target, b=batch, m=mark: self.notes.partial(t, b, m)
+                    target, batch, lambda t=target, b=batch, m=mark: self.metrics.partial(t, b, m)
                 )
                 rows, single = (
                     self._guard(target, batch, lambda r=made: _as_table(r)),
                     made is batch,
                 )
             if rows is not None:
-                self._send(wire.number, rows, single)
+                self._send(edge.number, rows, single)
 
     def _send(self, number: int, table: pa.Table, single: bool) -> None:
-        wire = self.layout.wires[number]
-        wave = self.wave
-        count = wave.parallelism[wire.target]
-        here = wave.places[self.layer][self.partition]
-        homes = wave.homes.get(wire.target, ())
+        edge = self.job_graph.edges[number]
+        spec = self.spec
+        count = spec.parallelism[edge.target]
+        here = spec.places[self.layer][self.partition]
+        homes = spec.homes.get(edge.target, ())
         near = tuple(i for i, home in enumerate(homes) if home == here)
         counts = self.sent.setdefault(number, {})
-        routing = wave.routing.get(wire.target)
+        routing = spec.routing.get(edge.target)
         hashes = self._guard(
-            self.layout.pipeline[wire.to_step],
+            self.job_graph.pipeline[edge.to_step],
             None,
-            lambda: self.notes.hashes(wire.target, wire.link, table, routing, count, single=single),
+            lambda: self.metrics.hashes(
+                edge.target, edge.link, table, routing, count, single=single
+            ),
         )
         last: tuple[pa.Table, memoryview] | None = None
         for target, part in self._guard(
-            self.layout.pipeline[wire.to_step],
+            self.job_graph.pipeline[edge.to_step],
             None,
             lambda: list(
                 deal(
                     table,
-                    wire.link,
+                    edge.link,
                     count,
                     table_of=routing,
-                    turn=wave.batch_id + self.instance,
+                    turn=spec.batch_id + self.instance,
                     near=near,
                     hashes=hashes,
                 )
@@ -370,8 +374,8 @@ class _Task:
             # A batch that is copied to all is encoded once.
             body = last[1] if last is not None and last[0] is part else encode(part)
             last = (part, body)
-            layer, partition = wave.address(wire.target, target)
-            self.out.append(Frame(DATA, layer, partition, number, self.instance, body))
+            layer, partition = spec.address(edge.target, target)
+            self.out.append(Message(DATA, layer, partition, number, self.instance, body))
             counts[target] = counts.get(target, 0) + part.num_rows
 
     def _sink(self, step: Step, table: pa.Table) -> None:
@@ -380,16 +384,16 @@ class _Task:
     def _flush(self) -> None:
         """Hand each sink its rows at once: a second write would replace the first."""
         for name, tables in self.to_sinks.items():
-            step = self.layout.pipeline[name]
+            step = self.job_graph.pipeline[name]
             sink = step.sink
             assert sink is not None
             table = self._together(name, tables)
             if sink.on_workers:
                 # One file an instance: the instances of all vertices are told apart.
-                names = [vertex.name for vertex in self.layout.vertices]
+                names = [vertex.name for vertex in self.job_graph.vertices]
                 unique = names.index(self.vertex) * MOST_INSTANCES + self.instance
                 self._guard(
-                    step, None, lambda t=table, u=unique, k=sink: k.stage(self.wave.batch_id, u, t)
+                    step, None, lambda t=table, u=unique, k=sink: k.stage(self.spec.batch_id, u, t)
                 )
             else:
                 self.out.append(self._to_driver(SINK, self._number(name), encode(table)))
@@ -402,18 +406,18 @@ class _Task:
                 cause = (
                     f"its batches have different columns: {first.names} and {table.schema.names}"
                 )
-                raise StepFailed(step, self.instance, self.wave.batch_id, cause, "[]")
+                raise StepFailed(step, self.instance, self.spec.batch_id, cause, "[]")
         return self._guard(
-            self.layout.pipeline[step],
+            self.job_graph.pipeline[step],
             None,
             lambda: pa.concat_tables(tables, promote_options="permissive"),
         )
 
     def _number(self, name: str) -> int:
-        return [step.name for step in self.layout.pipeline.steps].index(name)
+        return [step.name for step in self.job_graph.pipeline.steps].index(name)
 
-    def _to_driver(self, kind: bytes, number: int, body: memoryview | bytes) -> Frame:
-        return Frame(kind, DRIVER, 0, number, self.instance, body)
+    def _to_driver(self, kind: bytes, number: int, body: memoryview | bytes) -> Message:
+        return Message(kind, DRIVER, 0, number, self.instance, body)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch | None:

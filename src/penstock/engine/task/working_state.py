@@ -12,7 +12,7 @@ from penstock.state.table import KeyedTable, removal
 
 
 @dataclass(eq=False)
-class Changing:
+class WorkingState:
     """State, and how it differs from what was saved.
 
     Parameters

@@ -20,7 +20,7 @@ from penstock.runtimes.sim.simulate import simulate
 from penstock.runtimes.sim.wiring import wire
 from penstock.runtimes.sim.workload import Workload
 from penstock.runtimes.spark.monitor import Observed
-from penstock.runtimes.spark.query import Run, start
+from penstock.runtimes.spark.query import Query, start
 from penstock.runtimes.spark.session import SparkSession
 from penstock.store.histogram import Histogram
 from penstock.strategies import Request
@@ -90,7 +90,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedPlacement:
     """One placement at one rate, run and simulated.
 
     Parameters
@@ -141,7 +141,7 @@ def calibrate(
     source = app.source(1e9, zipf=zipf, seed=1, rows=sizes[0] * 2 * BATCHES)
     _run(spark, app, source, Fixed("even"), [], parallelism, sizes=sizes[:1])
     trials: list[Trial] = []
-    run: Run | None = None
+    run: Query | None = None
     for placement in PLACEMENTS:
         say(f"placed {placement}, batches of {', '.join(f'{size:,}' for size in sizes)} rows")
         seen: list[Observed] = []
@@ -172,7 +172,7 @@ def check(
     parallelism: int | None = None,
     zipf: float = 0.0,
     say: Callable[[str], None] = lambda text: None,
-) -> tuple[Checked, ...]:
+) -> tuple[CheckedPlacement, ...]:
     """Run every placement at a rate, simulate the same, and set both side by side.
 
     Both are looked at over the same part of the stream: from `WARM_PART` of the time to its end,
@@ -199,7 +199,7 @@ def check(
             costs=found.profile,
         ).summary(since_s)
         answers.append(
-            Checked(
+            CheckedPlacement(
                 placement,
                 real_per_s,
                 float(simulated["throughput_per_s"]),
@@ -249,17 +249,17 @@ def _run(
     *,
     interval_s: float = 0.0,
     sizes: Sequence[int] = (),
-) -> Run:
+) -> Query:
     """Run to the end; with `sizes`, some batches of each size in turn."""
     pipeline = app.pipeline(source, {name: Discard() for name in app.keys}, parallelism=parallelism)
 
-    begun: list[Run] = []
+    begun: list[Query] = []
 
     def listen(observed: Observed) -> None:
         seen.append(observed)
         turn = max(0, len(seen) - WARM) // BATCHES
-        for feed in begun[0].feeds.values() if begun and sizes else ():
-            feed.queue = sizes[min(turn, len(sizes) - 1)]
+        for source_queue in begun[0].queues.values() if begun and sizes else ():
+            source_queue.queue = sizes[min(turn, len(sizes) - 1)]
 
     options: dict[str, Any] = {"queue": sizes[0]} if sizes else {}
     with start(

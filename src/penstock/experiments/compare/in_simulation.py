@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.control.explain import headline
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 from penstock.experiments.compare.scenario import Scenario, Tell
 from penstock.model import Cluster, Topology
-from penstock.report.comparison import Entry, Instant, Told
+from penstock.report.comparison import DecisionNote, Entry, Instant
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.keys import KeySpace
 from penstock.runtimes.sim.moments import Moment
-from penstock.runtimes.sim.simulate import Run, simulate
+from penstock.runtimes.sim.simulate import SimulatedRun, simulate
 from penstock.runtimes.sim.workload import Workload
 from penstock.strategies import strategies
 
@@ -47,7 +47,7 @@ def prepared(scenario: Scenario) -> tuple[Topology, Cluster, Workload]:
     """Make the topology, the stream, and nodes like those of the embedded cluster."""
     app, profile = scenario.made, scenario.profile
     pipeline = app.pipeline(app.source(profile, zipf=scenario.zipf, seed=scenario.seed))
-    topology = Layout.of(pipeline).topology(max(2, scenario.nodes))
+    topology = JobGraph.of(pipeline).topology(max(2, scenario.nodes))
     topology.require_runnable()
     cluster = Cluster.of(
         scenario.nodes, cpu_cores=CORES, mem_mb=MEMORY_MB, processes=1, slots=SLOTS
@@ -56,7 +56,7 @@ def prepared(scenario: Scenario) -> tuple[Topology, Cluster, Workload]:
     return topology, cluster, Workload.even(topology, profile, keys)
 
 
-def entry_of(run: Run) -> Entry:
+def entry_of(run: SimulatedRun) -> Entry:
     """Make an entry of a simulation. A fluid loses nothing but what is dropped."""
     summary = run.summary()
     latency = summary["latency_ms"] or {}
@@ -79,7 +79,7 @@ def entry_of(run: Run) -> Entry:
         rows_lost=round(summary["dropped"]),
         rows_duplicated=0,
         series=_series(run.moments),
-        told=tuple(Told(event.now_s, headline(event)) for event in run.decisions),
+        told=tuple(DecisionNote(event.now_s, headline(event)) for event in run.decisions),
     )
 
 

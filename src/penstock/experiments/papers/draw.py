@@ -13,7 +13,7 @@ from penstock.report.svg import (
     RIGHT,
     TOP,
     WIDTH,
-    Frame,
+    Axes,
     Line,
     line_chart,
 )
@@ -76,7 +76,7 @@ def bars(title: str, values: Mapping[str, Mapping[str, float]]) -> str:
 def over_time(title: str, lines: Sequence[Line], *, step: bool = False) -> str:
     """Draw values over time."""
     end_s = max(at for line in lines for at, _ in line.points)
-    drawn = line_chart(title, lines, Frame(end_s), step=step)
+    drawn = line_chart(title, lines, Axes(end_s), step=step)
     inner = re.search(r"<svg xmlns[^>]*>(.*)</svg>", drawn, re.DOTALL)
     assert inner is not None
     return _alone(title, inner[1], [line.name for line in lines])

@@ -32,7 +32,7 @@ class Paper:
     setting : mapping of str to str
         Cluster, applications, rates and baselines, with what the paper leaves open.
     figures : tuple of Figure
-    notes : tuple of str
+    metrics : tuple of str
         Paragraphs at the end.
     """
 
@@ -40,7 +40,7 @@ class Paper:
     title: str
     setting: Mapping[str, str]
     figures: tuple[Figure, ...]
-    notes: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
 
 
 def markdown(paper: Paper) -> str:
@@ -80,7 +80,7 @@ def markdown(paper: Paper) -> str:
             pairs = "; ".join(f"{a} before {b}" for a, b in figure.wrong)
             why = figure.why or "We have no explanation yet."
             lines += [f"**Not as in the paper** (which has {pairs}). {why}", ""]
-    for note in paper.notes:
+    for note in paper.metrics:
         lines += [note, ""]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -11,7 +11,7 @@ from penstock.experiments.papers.physics import debs, nodes, wordcount
 from penstock.experiments.papers.trial import System, bottleneck, run, steady, typical
 from penstock.model import Topology
 from penstock.report.svg import Line
-from penstock.runtimes.sim.simulate import Run
+from penstock.runtimes.sim.simulate import SimulatedRun
 
 OWN = "Ra-Stream"
 SYSTEMS = (
@@ -146,7 +146,7 @@ def _rising(app: str, topology: Topology, where: str, tell: Callable[[str], None
 
 
 def _fluctuating(app: str, topology: Topology, n: int, tell: Callable[[str], None]) -> list[Figure]:
-    runs: dict[str, Run] = {}
+    runs: dict[str, SimulatedRun] = {}
     for system in SYSTEMS:
         tell(f"{app} under {FLUCTUATING}: {system.label}")
         runs[system.label] = run(system, topology, CLUSTER, FLUCTUATING, seconds=390)

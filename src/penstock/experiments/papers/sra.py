@@ -13,7 +13,7 @@ from penstock.experiments.papers.trial import System, run, steady
 from penstock.model import Cluster, Topology
 from penstock.report.svg import Line
 from penstock.runtimes.sim.moments import summarise
-from penstock.runtimes.sim.simulate import Run
+from penstock.runtimes.sim.simulate import SimulatedRun
 
 OWN = "Sra-Stream"
 SYSTEMS = (
@@ -54,7 +54,7 @@ def copies(count: int, kinds: tuple[str, ...] = tuple(KINDS)) -> Topology:
 
 def experiments(tell: Callable[[str], None]) -> Paper:
     """Run them all; `tell` is told what is being run."""
-    runs: dict[str, Run] = {}
+    runs: dict[str, SimulatedRun] = {}
     whole = copies(COPIES)
     for system in SYSTEMS:
         tell(f"30 applications under {RISING}: {system.label}")
@@ -80,7 +80,9 @@ def experiments(tell: Callable[[str], None]) -> Paper:
     )
 
 
-def _halves(runs: dict[str, Run], what: str, unit: str, wheres: tuple[str, str]) -> list[Figure]:
+def _halves(
+    runs: dict[str, SimulatedRun], what: str, unit: str, wheres: tuple[str, str]
+) -> list[Figure]:
     shown = []
     is_latency = unit == "ms"
     paper = RESPONSE_MS if is_latency else THROUGHPUT_PER_S
@@ -124,7 +126,7 @@ def _halves(runs: dict[str, Run], what: str, unit: str, wheres: tuple[str, str])
 
 
 def _day(tell: Callable[[str], None]) -> list[Figure]:
-    runs: dict[str, Run] = {}
+    runs: dict[str, SimulatedRun] = {}
     for system in SYSTEMS:
         tell(f"portraits under {DAY}: {system.label}")
         runs[system.label] = run(

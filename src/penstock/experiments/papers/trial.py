@@ -12,7 +12,7 @@ from penstock.experiments.papers.physics import KEYS, PHYSICS
 from penstock.model import Cluster, Keep, Plan, Reason, Topology
 from penstock.pipeline.sources.rates import Profile
 from penstock.runtimes.sim.keys import KeySpace
-from penstock.runtimes.sim.simulate import Run, simulate
+from penstock.runtimes.sim.simulate import SimulatedRun, simulate
 from penstock.runtimes.sim.workload import Workload, scaled
 from penstock.strategies import Request, Strategy, strategies
 
@@ -90,7 +90,7 @@ def run(
     zipf: float = 0.8,
     seconds: float = SECONDS,
     each: bool = False,
-) -> Run:
+) -> SimulatedRun:
     """Simulate a system; `each` gives every source the whole rate instead of its part."""
     topology = system.adapted(topology)
     keys = KeySpace(KEYS, zipf, SEED)

@@ -20,17 +20,17 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.common.arrays import frozen_ints
-from penstock.engine.backend import NOBODY, Riders, Stage
-from penstock.engine.batch import Wave
+from penstock.engine.backend import NO_SENDERS, Stage, StateSenders
+from penstock.engine.batch import BatchSpec
 from penstock.engine.driver.driver import Backend, Driver
-from penstock.engine.job_graph import Layout
-from penstock.engine.messages import STATS, Frame, decode_json
-from penstock.engine.migration.tasks import Keep
+from penstock.engine.job_graph import JobGraph
+from penstock.engine.messages import STATS, Message, decode_json
+from penstock.engine.migration.tasks import StoreFragments
 from penstock.experiments.state_bench.tasks import OPERATOR, Clean, Fill, Load, Save
 from penstock.model import Cluster, Plan
 from penstock.pipeline import Discard, Pipeline, Rows, last
 from penstock.state.backup.erasure_code import Code
-from penstock.state.store import Keeping
+from penstock.state.store import StateConfig
 from penstock.state.versions import StateLost
 from penstock.strategies import Request, strategies
 
@@ -49,9 +49,11 @@ class Losing:
         self.inner = inner
         self.lost: set[str] = set()
 
-    def run(self, layout: Layout, wave: Wave, riders: Riders = NOBODY) -> Iterable[bytes]:
+    def run(
+        self, job_graph: JobGraph, spec: BatchSpec, senders: StateSenders = NO_SENDERS
+    ) -> Iterable[bytes]:
         """Run a batch."""
-        return self.inner.run(layout, wave, riders)
+        return self.inner.run(job_graph, spec, senders)
 
     def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
         """Run stages."""
@@ -65,9 +67,9 @@ class Losing:
         """Return the place at a home."""
         return self.inner.place(home)
 
-    def keepers(self) -> Mapping[str, str]:
+    def backup_nodes(self) -> Mapping[str, str]:
         """Return the keepers that are not gone."""
-        found = self.inner.keepers().items()
+        found = self.inner.backup_nodes().items()
         return {node: home for node, home in found if self.place(home) not in self.lost}
 
     def alive(self) -> frozenset[str]:
@@ -179,40 +181,42 @@ class StateBench:
         gone: int = 0,
     ) -> Row:
         self.say(f"{mode}: {len(sizes_mb)} instances, {sum(sizes_mb):g} MB")
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as journal:
-            layout = _layout(len(sizes_mb))
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as commit_log:
+            job_graph = _layout(len(sizes_mb))
             backend = Losing(self.backend)
-            keeping = Keeping(
+            state_config = StateConfig(
                 mode, self.checkpoint, raw=self.raw, check=self.check, memory_mb=4096.0
             )
-            plan = self._plan(layout, homes)
-            driver = Driver(layout, backend, Path(journal), plan, keeping=keeping)
-            wave = driver.wave({}, 0, backup=True)
-            places = tuple(backend.place(home) for home in wave.homes[OPERATOR])
+            plan = self._plan(job_graph, homes)
+            driver = Driver(job_graph, backend, Path(commit_log), plan, state_config=state_config)
+            spec = driver.spec({}, 0, backup=True)
+            places = tuple(backend.place(home) for home in spec.homes[OPERATOR])
             sizes = tuple(int(size * MB) for size in sizes_mb)
-            made = self._job("fill", [Stage(places, Fill(wave, sizes))])
-            stages = [Stage(places, Save(wave, self.server))]
-            if wave.keepers:
-                stages.append(Stage(tuple(map(backend.place, wave.keepers)), Keep(wave)))
+            made = self._job("fill", [Stage(places, Fill(spec, sizes))])
+            stages = [Stage(places, Save(spec, self.server))]
+            if spec.backup_nodes:
+                stages.append(
+                    Stage(tuple(map(backend.place, spec.backup_nodes)), StoreFragments(spec))
+                )
             started = time.perf_counter()
             saved = self._job("save", stages)
             took: Row = {"save_s": time.perf_counter() - started, "code": "none"}
             for index, answer in saved.items():
-                if wave.keepers:
-                    kept = wave.spreads[OPERATOR][index]
+                if spec.backup_nodes:
+                    kept = spec.fragment_placements[OPERATOR][index]
                     took["code"] = f"{kept.r}+{kept.c}"
                 place = places[index] if mode == "peers" else ""
-                driver.ledger.note_saved(wave, OPERATOR, index, answer["saved"], place)
+                driver.registry.record_saved(spec, OPERATOR, index, answer["saved"], place)
             if lose:
                 backend.lost |= set(places)
-                blocks = driver.ledger.catalog.find(layout.pipeline.name, OPERATOR, 0)
-                keepers = blocks[0].keepers if blocks else ()
-                backend.lost |= set(keepers[:gone])
-            plan = self._plan(layout, self._free(backend, after))
+                blocks = driver.registry.catalog.find(job_graph.pipeline.name, OPERATOR, 0)
+                backup_nodes = blocks[0].backup_nodes if blocks else ()
+                backend.lost |= set(backup_nodes[:gone])
+            plan = self._plan(job_graph, self._free(backend, after))
             started = time.perf_counter()
             driver.adopt(plan)
             following = tuple(backend.place(str(spot)) for spot in plan.placement[OPERATOR])
-            there = self._job("load", [Stage(following, Load(wave, self.server))])
+            there = self._job("load", [Stage(following, Load(spec, self.server))])
             took["recover_s"] = time.perf_counter() - started
             if any(there[i]["total"] != made[i]["total"] for i in made):
                 raise StateLost("what was put together is not what was saved")
@@ -221,11 +225,11 @@ class StateBench:
 
     def _free(self, backend: Losing, after: list[int]) -> list[int]:
         """Take the next node that is there where one is lost."""
-        there = [i for i, n in enumerate(self.nodes.names) if n in backend.keepers()]
+        there = [i for i, n in enumerate(self.nodes.names) if n in backend.backup_nodes()]
         return [node if node in there else there[node % len(there)] for node in after]
 
-    def _plan(self, layout: Layout, homes: list[int]) -> Plan:
-        topology = layout.topology(1)
+    def _plan(self, job_graph: JobGraph, homes: list[int]) -> Plan:
+        topology = job_graph.topology(1)
         made = strategies.make("even").plan(Request(topology, self.nodes))
         assert isinstance(made, Plan)
         node_of = frozen_ints(np.asarray([homes[0], *homes]))
@@ -233,7 +237,7 @@ class StateBench:
         return replace(made, node_of=node_of, process_of=zeros, active=(), routing={})
 
     def _job(self, name: str, stages: Sequence[Stage]) -> dict[int, Row]:
-        frames = [Frame.unpack(bytes(data)) for data in self.backend.job(name, stages)]
+        frames = [Message.unpack(bytes(data)) for data in self.backend.job(name, stages)]
         answers = [decode_json(frame.body) for frame in frames if frame.kind == STATS]
         return {answer["instance"]: answer for answer in answers}
 
@@ -286,9 +290,9 @@ def _timed(work: Callable[[], object], repeats: int) -> Iterator[float]:
         yield time.process_time() - started
 
 
-def _layout(instances: int) -> Layout:
+def _layout(instances: int) -> JobGraph:
     empty = pa.table({"key": pa.array([], pa.int64()), "n": pa.array([], pa.int64())})
-    return Layout.of(
+    return JobGraph.of(
         Pipeline("state-bench")
         .source("rows", Rows(empty), parallelism=1)
         .keyed(OPERATOR, by="key", reduce={"n": last("n")}, parallelism=instances)

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.batch import Wave
-from penstock.engine.messages import DRIVER, STATS, Frame, encode_json
+from penstock.engine.batch import BatchSpec
+from penstock.engine.messages import DRIVER, STATS, Message, encode_json
 from penstock.engine.state.backup import fragments
-from penstock.state.files.local import StateLog
-from penstock.state.store import Home, forget_all
+from penstock.state.files.local import LocalSegments
+from penstock.state.store import StateStore, forget_all
 from penstock.state.table import KeyedTable
-from penstock.state.versions import Span
+from penstock.state.versions import Segment
 
 #: The stateful operator, and the bytes of a row of its state: a key, a counter and a payload.
 OPERATOR, ROW_BYTES = "held", 100
@@ -54,7 +54,7 @@ def made_rows(size_bytes: int, seed: int) -> pa.Table:
 class Fill:
     """Makes state in memory; nothing is saved."""
 
-    wave: Wave
+    spec: BatchSpec
     sizes: tuple[int, ...]
 
     def __call__(self, partition: int, frames: Iterable[bytes], place: Path) -> Made:
@@ -62,7 +62,7 @@ class Fill:
         _drain(frames)
         rows = made_rows(self.sizes[partition], seed=partition)
         state = KeyedTable(("key",)).put(rows).compact()
-        _MADE[self.wave.token, partition] = state
+        _MADE[self.spec.token, partition] = state
         yield _answer(partition, total=_total(state))
 
 
@@ -72,29 +72,29 @@ class Save:
 
     Parameters
     ----------
-    wave : Wave
+    spec : BatchSpec
     server : str
         URL of a server for files that stands for the shared folder; "" for the folder itself.
     """
 
-    wave: Wave
+    spec: BatchSpec
     server: str = ""
 
     def __call__(self, partition: int, frames: Iterable[bytes], place: Path) -> Made:
         """Save, and send the fragments to those that keep them."""
         _drain(frames)
-        started, wave = time.perf_counter(), self.wave
-        state = _MADE.pop((wave.token, partition))
-        home = _home(wave, place, self.server)
-        saved = home.save(OPERATOR, partition, -1, wave.version, pa.table({}), state, whole=True)
+        started, spec = time.perf_counter(), self.spec
+        state = _MADE.pop((spec.token, partition))
+        home = _home(spec, place, self.server)
+        saved = home.save(OPERATOR, partition, -1, spec.version, pa.table({}), state, whole=True)
         if self.server and home.shared is not None:
             upload(_url(self.server, partition, saved.run), saved.content)
-        if wave.keepers:
-            for frame in fragments(wave, OPERATOR, partition, saved.run, saved.content):
+        if spec.backup_nodes:
+            for frame in fragments(spec, OPERATOR, partition, saved.run, saved.content):
                 yield frame.partition, frame.pack()
         run = [saved.run.first, saved.run.last]
-        noted = {"version": wave.version, "run": run, "bytes": saved.content.size}
-        if wave.keepers:
+        noted = {"version": spec.version, "run": run, "bytes": saved.content.size}
+        if spec.backup_nodes:
             noted["backed"] = run
         yield _answer(partition, saved=noted, seconds=time.perf_counter() - started)
 
@@ -103,20 +103,20 @@ class Save:
 class Load:
     """Loads the state of an instance, as a task does at the beginning of its batch."""
 
-    wave: Wave
+    spec: BatchSpec
     server: str = ""
 
     def __call__(self, partition: int, frames: Iterable[bytes], place: Path) -> Made:
         """Load, and add up what is there."""
         _drain(frames)
-        started, wave = time.perf_counter(), self.wave
-        home = _home(wave, place, self.server)
+        started, spec = time.perf_counter(), self.spec
+        home = _home(spec, place, self.server)
         if self.server and home.shared is not None:
-            run = Span(0, wave.version)
+            run = Segment(0, spec.version)
             path = home.log.path(OPERATOR, partition, run)
             path.parent.mkdir(parents=True, exist_ok=True)
             download(_url(self.server, partition, run), path)
-        state = home.load(OPERATOR, partition, ("key",), wave.version)
+        state = home.load(OPERATOR, partition, ("key",), spec.version)
         seconds = time.perf_counter() - started
         yield _answer(partition, total=_total(state), seconds=seconds)
 
@@ -148,16 +148,16 @@ def download(url: str, path: Path) -> None:
         shutil.copyfileobj(reply, out, 1 << 20)
 
 
-def _home(wave: Wave, place: Path, server: str) -> Home:
-    keeping = wave.keeping
-    if server and keeping.in_checkpoint:
+def _home(spec: BatchSpec, place: Path, server: str) -> StateStore:
+    state_config = spec.state_config
+    if server and state_config.in_checkpoint:
         # What goes over the network lies in a folder of the node before and after it.
-        keeping = replace(keeping, shared=str(place / "checkpoint"))
-    return Home(keeping, place, wave.token)
+        state_config = replace(state_config, shared=str(place / "checkpoint"))
+    return StateStore(state_config, place, spec.token)
 
 
-def _url(server: str, instance: int, run: Span) -> str:
-    return f"{server.rstrip('/')}/{StateLog('').path(OPERATOR, instance, run)}"
+def _url(server: str, instance: int, run: Segment) -> str:
+    return f"{server.rstrip('/')}/{LocalSegments('').path(OPERATOR, instance, run)}"
 
 
 def _total(state: KeyedTable) -> int:
@@ -172,4 +172,4 @@ def _drain(frames: Iterable[bytes]) -> None:
 
 def _answer(instance: int, **values: Any) -> tuple[int, bytes]:
     body = encode_json({"instance": instance, **values})
-    return 0, Frame(STATS, DRIVER, 0, 0, instance, body).pack()
+    return 0, Message(STATS, DRIVER, 0, 0, instance, body).pack()

@@ -12,7 +12,7 @@ from penstock.model import InvalidValue
 from penstock.pipeline.steps import Keyed
 
 
-class Outcome(NamedTuple):
+class KeyedResult(NamedTuple):
     """What a batch does to a keyed step; None is nothing."""
 
     emit: pa.Table | None
@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
     removed: pa.Table | None
 
 
-def outcome(keyed: Keyed, returned: Any) -> Outcome:
+def outcome(keyed: Keyed, returned: Any) -> KeyedResult:
     """Check what `Keyed.update` returned.
 
     Examples
@@ -58,7 +58,7 @@ def outcome(keyed: Keyed, returned: Any) -> Outcome:
         if both.any():
             key = removed.filter(pa.array(both)).slice(0, 1).to_pylist()[0]
             raise InvalidValue("removed", "a keyed step", "of keys that are not changed", key)
-    return Outcome(emit, changed, removed)
+    return KeyedResult(emit, changed, removed)
 
 
 def _table(name: str, rows: Any) -> pa.Table | None:

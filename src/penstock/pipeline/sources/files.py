@@ -29,7 +29,7 @@ _COMPRESSED = (".gz", ".bz2", ".zip", ".zst", ".xz", ".lz4")
 
 
 @dataclass(frozen=True)
-class Mark:
+class RowPosition:
     """A place in a file where a known row begins.
 
     Parameters
@@ -313,13 +313,13 @@ class Replay:
         return _cached_part(self.reader, path, mark.place, until, about.st_mtime_ns, about.st_size)
 
     @cached_property
-    def _index(self) -> tuple[tuple[Mark, ...], int]:
+    def _index(self) -> tuple[tuple[RowPosition, ...], int]:
         """Marks of all files, and the number of rows."""
-        found: list[Mark] = []
+        found: list[RowPosition] = []
         total = 0
         for number, path in enumerate(self.files):
             marks, rows = self.reader.marks(path)
-            found.extend(Mark(number, total + row, place) for row, place in marks)
+            found.extend(RowPosition(number, total + row, place) for row, place in marks)
             total += rows
         return tuple(found), total
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from penstock.model import Plan, Topology
-from penstock.state.backup.catalog import Block
+from penstock.state.backup.catalog import FragmentedSegment
 from penstock.state.backup.placement import fitted, spread, state_key, thin
 from penstock.state.backup.recovery import Recovery, plan_recovery
-from penstock.state.store import Keeping
+from penstock.state.store import StateConfig
 
 
 def place_of(node: str) -> str:
@@ -33,16 +33,16 @@ class Fragments:
     ----------
     topology : Topology
         Parallelism as declared.
-    keeping : Keeping
+    state_config : StateConfig
     """
 
-    def __init__(self, topology: Topology, keeping: Keeping) -> None:
-        self.keeping = keeping
+    def __init__(self, topology: Topology, state_config: StateConfig) -> None:
+        self.state_config = state_config
         self._topology = topology
-        self._blocks: dict[tuple[str, int], Block] = {}
+        self._blocks: dict[tuple[str, int], FragmentedSegment] = {}
 
     @property
-    def blocks(self) -> Mapping[tuple[str, int], Block]:
+    def blocks(self) -> Mapping[tuple[str, int], FragmentedSegment]:
         """What peers have, by operator and number of the instance; keepers are places."""
         return self._blocks
 
@@ -51,11 +51,11 @@ class Fragments:
 
         The state of an instance whose own node is gone stays as it is until it is recovered.
         """
-        if not self.keeping.by_peers:
+        if not self.state_config.by_peers:
             return
         places = {place_of(node) for node in nodes}
-        code = fitted(self.keeping.raw, self.keeping.check, len(places) - 1)
-        found: dict[tuple[str, int], Block] = {}
+        code = fitted(self.state_config.raw, self.state_config.check, len(places) - 1)
+        found: dict[tuple[str, int], FragmentedSegment] = {}
         for name, spots in plan.placement.items():
             state_mb = self._topology[name].state_mb
             if state_mb <= 0:
@@ -85,20 +85,30 @@ class Fragments:
         alive = [place_of(node) for node in nodes]
         return plan_recovery([known] if known is not None else [], alive, place_of(target))
 
-    def _untouched(self, known: Block, home: str, places: set[str], code: tuple[int, int]) -> bool:
+    def _untouched(
+        self, known: FragmentedSegment, home: str, places: set[str], code: tuple[int, int]
+    ) -> bool:
         """Whether it is clear without looking closer that no other spread survives more."""
         return (
             (known.r, known.c) == code
-            and home not in known.keepers
-            and places.issuperset(known.keepers)
+            and home not in known.backup_nodes
+            and places.issuperset(known.backup_nodes)
         )
 
     def _spread(
-        self, name: str, index: int, home: str, size: int, places: set[str], known: Block | None
-    ) -> Block:
+        self,
+        name: str,
+        index: int,
+        home: str,
+        size: int,
+        places: set[str],
+        known: FragmentedSegment | None,
+    ) -> FragmentedSegment:
         topology = self._topology.name
         key = state_key(topology, name, index)
-        wanted = spread(home, key, places, r=self.keeping.raw, c=self.keeping.check)
+        wanted = spread(home, key, places, r=self.state_config.raw, c=self.state_config.check)
         if known is not None and not thin(home, [known], wanted, places):
             return known
-        return Block(topology, name, index, 0, 0, wanted.r, wanted.c, wanted.keepers, size)
+        return FragmentedSegment(
+            topology, name, index, 0, 0, wanted.r, wanted.c, wanted.backup_nodes, size
+        )

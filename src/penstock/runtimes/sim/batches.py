@@ -12,7 +12,7 @@ from penstock.model import Cluster
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.wiring import Wiring
 
-#: Tuples that a batch takes at the most, as `penstock.engine.source_queue.Feed` lets it.
+#: Tuples that a batch takes at the most, as `penstock.engine.source_queue.SourceQueue` lets it.
 MOST = float(QUEUE)
 
 

@@ -13,7 +13,7 @@ from penstock.files import FileError
 from penstock.files.document import read_document
 from penstock.files.fields import Fields, number
 from penstock.model import InvalidValue, TierCosts
-from penstock.state.store import MODES, Keeping
+from penstock.state.store import MODES, StateConfig
 
 #: Fields of a file that are plain numbers of at least 0.
 NUMBERS = (
@@ -27,7 +27,7 @@ NUMBERS = (
     "arrival_s",
     "decode_mb_s",
 )
-#: Fields that say how state is kept, as `penstock.state.store.Keeping` does.
+#: Fields that say how state is kept, as `penstock.state.store.StateConfig` does.
 COUNTS = ("raw", "check")
 TIERS = ("hop_cpu_us", "hop_us")
 TIER_FIELDS = ("in_process", "in_node", "across")
@@ -107,7 +107,7 @@ class CostProfile:
             value = getattr(self, name)
             if value and not self.batch_s:
                 raise InvalidValue(name, owner, "0 without a batch interval", value)
-        _ = self.keeping  # checks what it is made of
+        _ = self.state_config  # checks what it is made of
         for operator, value in self.cpu_us_per_tuple.items():
             if not (0 <= value < float("inf")):
                 raise InvalidValue(
@@ -135,9 +135,9 @@ class CostProfile:
         return self.batch_s > 0
 
     @property
-    def keeping(self) -> Keeping:
+    def state_config(self) -> StateConfig:
         """How state is kept, as the engine is told it."""
-        return Keeping(self.state, raw=self.raw, check=self.check)
+        return StateConfig(self.state, raw=self.raw, check=self.check)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a file; `load_costs` reads them back."""

@@ -10,7 +10,7 @@ from penstock.faults.grammar import Grammar, whole
 from penstock.model import InvalidValue
 
 
-class FaultKind(str, Enum):
+class SimulatedFaultKind(str, Enum):
     """What can happen to a node."""
 
     KILL_NODE = "kill-node"
@@ -25,21 +25,21 @@ GRAMMAR = Grammar(
     "t",
     "SECONDS",
     {
-        FaultKind.KILL_NODE.value: ("node",),
-        FaultKind.SLOW_NODE.value: ("node", "factor"),
-        FaultKind.HEAL_NODE.value: ("node",),
-        FaultKind.ADD_NODE.value: ("count",),
+        SimulatedFaultKind.KILL_NODE.value: ("node",),
+        SimulatedFaultKind.SLOW_NODE.value: ("node", "factor"),
+        SimulatedFaultKind.HEAL_NODE.value: ("node",),
+        SimulatedFaultKind.ADD_NODE.value: ("count",),
     },
 )
 
 
 @dataclass(frozen=True)
-class Fault:
+class SimulatedFault:
     """One event of a script.
 
     Parameters
     ----------
-    kind : FaultKind
+    kind : SimulatedFaultKind
     at_s : float
         Virtual time, in seconds.
     node : str or None
@@ -50,7 +50,7 @@ class Fault:
         Nodes that are added.
     """
 
-    kind: FaultKind
+    kind: SimulatedFaultKind
     at_s: float
     node: str | None = None
     factor: float = 0.5
@@ -67,14 +67,14 @@ class Fault:
 
     def __str__(self) -> str:
         given = {} if self.node is None else {"node": self.node}
-        if self.kind is FaultKind.SLOW_NODE:
+        if self.kind is SimulatedFaultKind.SLOW_NODE:
             given["factor"] = f"{self.factor:g}"
-        if self.kind is FaultKind.ADD_NODE:
+        if self.kind is SimulatedFaultKind.ADD_NODE:
             given["count"] = str(self.count)
         return GRAMMAR.write(self.kind.value, f"{self.at_s:g}", given)
 
 
-def parse_fault(text: str) -> Fault:
+def parse_fault(text: str) -> SimulatedFault:
     """Read a fault as it stands on the command line.
 
     Examples
@@ -90,8 +90,8 @@ def parse_fault(text: str) -> Fault:
 kill-node, slow-node, heal-node, add-node; did you mean 'kill-node'?, got 'kill-nod'
     """
     kind, moment, given = GRAMMAR.read(text)
-    return Fault(
-        FaultKind(kind),
+    return SimulatedFault(
+        SimulatedFaultKind(kind),
         _number(moment, "t", kind),
         given.get("node"),
         _number(given.get("factor", "0.5"), "factor", kind),

@@ -23,7 +23,7 @@ UNUSED = 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class FluidStep:
     """What happened in one step.
 
     Parameters
@@ -97,7 +97,7 @@ class Fluid:
 
     def step(
         self, seconds: float, offered: FloatArray, speed: FloatArray, halted: BoolArray
-    ) -> Step:
+    ) -> FluidStep:
         """Move on.
 
         Parameters
@@ -147,7 +147,7 @@ class Fluid:
             wanted = np.where(idle, used * (1.0 + UNUSED), np.where(held, able, wanted))
         processed, emitted = self._flow(outside, able)
         used = group_sums(node, processed * service, len(self.cluster)) / seconds
-        return Step(seconds, processed, able, emitted, used, link_use)
+        return FluidStep(seconds, processed, able, emitted, used, link_use)
 
     def _granted(
         self, wanted: FloatArray, service: FloatArray, node: IntArray, seconds: float

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.model import Cluster, Grouping, Kind
 from penstock.runtimes.sim.costs import CostProfile
-from penstock.runtimes.sim.fluid import Step
+from penstock.runtimes.sim.fluid import FluidStep
 from penstock.runtimes.sim.wiring import Wiring
 
 #: Use beyond which the random part of a wait is not extrapolated; the queues tell the rest.
@@ -49,7 +49,7 @@ class Delays:
 def delays(
     wiring: Wiring,
     cluster: Cluster,
-    step: Step,
+    step: FluidStep,
     queue: FloatArray,
     speed: FloatArray,
     pause_s: FloatArray,

@@ -21,7 +21,7 @@ MOST_PAIRS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
-class Window:
+class SimulatedWindow:
     """One interval: what came to each operator from outside, and how busy the nodes were.
 
     Of a node's CPU it tells what others take, as they do of a slow one.
@@ -36,7 +36,7 @@ class Window:
     latency_ms: FloatArray
 
 
-def measured(windows: Sequence[Window], runtime: SimRuntime) -> Measurements:
+def measured(windows: Sequence[SimulatedWindow], runtime: SimRuntime) -> Measurements:
     """Reduce a window to measurements.
 
     Rates are those that the stream offers, also where not all of it can be processed, and CPU is
@@ -77,7 +77,7 @@ def measured(windows: Sequence[Window], runtime: SimRuntime) -> Measurements:
 
 
 def _use(
-    windows: Sequence[Window], cluster: Cluster, node_of: IntArray, cores: FloatArray
+    windows: Sequence[SimulatedWindow], cluster: Cluster, node_of: IntArray, cores: FloatArray
 ) -> dict[str, Utilisation]:
     """Use of the nodes that are there: what the rates need, and what others take."""
     there = node_of >= 0

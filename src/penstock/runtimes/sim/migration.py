@@ -78,19 +78,19 @@ def change_of(
     moved = (was >= 0) & (was != new_node)
     lost, fresh = was == -1, was == -2
     came = _rebuilt(topology, before, after, cluster, fragments)
-    if not fragments.keeping.by_peers:
+    if not fragments.state_config.by_peers:
         came += [
             (int(i), Fetch(float(state[i]), int(new_node[i]), None)) for i in np.flatnonzero(moved)
         ]
     restarted = (was >= 0) & (was == new_node) & ~same_process
-    if fragments.keeping.by_peers and moved.any():
+    if fragments.state_config.by_peers and moved.any():
         pause[moved] = move_seconds(state[moved], was[moved], new_node[moved], bandwidth, costs)
     pause[restarted | fresh | lost] = costs.restart_s
     np.maximum.at(
         pause, [i for i, _ in came], fetch_seconds([f for _, f in came], bandwidth, costs)
     )
     carried_mb = sum(fetch.state_mb for _, fetch in came)
-    if fragments.keeping.by_peers:
+    if fragments.state_config.by_peers:
         carried_mb += float(state[moved].sum())
     start = 0
     for name, count in after.parallelism.items():
@@ -118,7 +118,7 @@ def _rebuilt(
     found: list[tuple[int, Fetch]] = []
     if (before.node_of_in(cluster) >= 0).all():
         return found
-    keeping, targets = fragments.keeping, after.placement
+    state_config, targets = fragments.state_config, after.placement
     why: list[str] = []
     first, at = {}, 0
     for name, count in after.parallelism.items():
@@ -132,7 +132,7 @@ def _rebuilt(
             last = min(index, after.parallelism[name] - 1)
             target = targets[name][last].node
             sent: dict[int, float] | None = None
-            if keeping.by_peers:
+            if state_config.by_peers:
                 try:
                     plan = fragments.recovery(name, index, cluster.names, target)
                     sent = _sent_mb(plan, state_mb, cluster)
@@ -140,7 +140,7 @@ def _rebuilt(
                     why.append(f"{name}[{index}]: {error}")
             fetch = Fetch(state_mb, cluster.index[target], sent)
             found.append((first[name] + last, fetch))
-    if why and not keeping.in_checkpoint:
+    if why and not state_config.in_checkpoint:
         told = "; ".join(why)
         raise StateLost(f"state cannot be put together from what peers have: {told}")
     return found
@@ -149,9 +149,9 @@ def _rebuilt(
 def _sent_mb(plan: Recovery, state_mb: float, cluster: Cluster) -> dict[int, float]:
     """Say what each node sends; what lies on the new home already is not sent."""
     return {
-        cluster.index[node_of(keeper)]: sum(state_mb / pull.block.r for pull in pulls)
-        for keeper, pulls in plan.by_keeper().items()
-        if keeper != plan.home
+        cluster.index[node_of(backup_node)]: sum(state_mb / pull.block.r for pull in pulls)
+        for backup_node, pulls in plan.by_keeper().items()
+        if backup_node != plan.home
     }
 
 

@@ -10,10 +10,10 @@ from penstock.common.arrays import FloatArray
 from penstock.control.runtime import ActionFailed
 from penstock.model import Cluster, InvalidValue, Node
 from penstock.runtimes.sim.costs import CostProfile
-from penstock.runtimes.sim.faults import Fault, FaultKind
+from penstock.runtimes.sim.faults import SimulatedFault, SimulatedFaultKind
 
 
-class Machines:
+class SimulatedNodes:
     """Nodes and what becomes of them.
 
     Parameters
@@ -80,30 +80,30 @@ class Machines:
         self.there = Cluster((*self.there.nodes, *due))
         return True
 
-    def strike(self, fault: Fault, name: str, now_s: float) -> None:
+    def strike(self, fault: SimulatedFault, name: str, now_s: float) -> None:
         """Let a fault happen.
 
         Parameters
         ----------
-        fault : Fault
+        fault : SimulatedFault
         name : str
             The node that it hits, unless it adds some.
         now_s : float
         """
-        if fault.kind is FaultKind.ADD_NODE:
+        if fault.kind is SimulatedFaultKind.ADD_NODE:
             new = tuple(self._new() for _ in range(fault.count))
             self.there = Cluster((*self.there.nodes, *new))
             return
         if name not in self.there.index:
             raise InvalidValue("node", f"fault {fault}", "a node that is still there", name)
-        if fault.kind is FaultKind.KILL_NODE:
+        if fault.kind is SimulatedFaultKind.KILL_NODE:
             if len(self.there) == 1:
                 raise InvalidValue("node", f"fault {fault}", "not the last node", name)
             self._lost.append(
                 (now_s + self._costs.detect_s, self.there.nodes[self.there.index[name]])
             )
             self.there = Cluster(tuple(n for n in self.there.nodes if n.name != name))
-        elif fault.kind is FaultKind.SLOW_NODE:
+        elif fault.kind is SimulatedFaultKind.SLOW_NODE:
             self._slow[name] = fault.factor
         else:
             self._slow.pop(name, None)

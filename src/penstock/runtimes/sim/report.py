@@ -9,10 +9,10 @@ from typing import Any
 
 from penstock.model import PenstockError
 from penstock.report.style import STYLE
-from penstock.report.svg import Frame, Line, Mark, line_chart
+from penstock.report.svg import Axes, EventMark, Line, line_chart
 from penstock.report.text import clock, escape, milliseconds, number, share
 from penstock.runtimes.sim.moments import PERCENTILES, Moment
-from penstock.runtimes.sim.simulate import Run
+from penstock.runtimes.sim.simulate import SimulatedRun
 
 #: Points that a line has at the most.
 MOST_POINTS = 240
@@ -49,7 +49,7 @@ CHARTS: tuple[tuple[str, Callable[[Moment], float], Callable[[float], str]], ...
 )
 
 
-def rows(runs: Sequence[Run]) -> list[list[str]]:
+def rows(runs: Sequence[SimulatedRun]) -> list[list[str]]:
     """Cells of the summary table: a heading, then one row for each run."""
     table = [["strategy", *(name for name, _, _ in FIGURES)]]
     for run in runs:
@@ -58,11 +58,11 @@ def rows(runs: Sequence[Run]) -> list[list[str]]:
     return table
 
 
-def charts(runs: Sequence[Run]) -> list[str]:
+def charts(runs: Sequence[SimulatedRun]) -> list[str]:
     """Draw the figures of runs over time."""
     end_s = max(run.moments[-1].at_s for run in runs)
     marks = _marks(runs[0]) if len(runs) == 1 else ()
-    frame = Frame(end_s, marks)
+    frame = Axes(end_s, marks)
     arriving = Line("arriving", _points(runs[0], lambda m: m.arriving_per_s))
     through = [Line(run.strategy, _points(run, lambda m: m.throughput_per_s)) for run in runs]
     drawn = [line_chart("Source tuples a second", [arriving, *through], frame)]
@@ -78,13 +78,13 @@ def charts(runs: Sequence[Run]) -> list[str]:
     return drawn
 
 
-def render(title: str, runs: Sequence[Run], settings: Mapping[str, Any]) -> str:
+def render(title: str, runs: Sequence[SimulatedRun], settings: Mapping[str, Any]) -> str:
     """Write simulations of the same stream as one HTML page.
 
     Parameters
     ----------
     title : str
-    runs : sequence of Run
+    runs : sequence of SimulatedRun
     settings : mapping
         What was asked for, to be printed.
     """
@@ -117,7 +117,9 @@ def render(title: str, runs: Sequence[Run], settings: Mapping[str, Any]) -> str:
     )
 
 
-def write(path: str | Path, title: str, runs: Sequence[Run], settings: Mapping[str, Any]) -> None:
+def write(
+    path: str | Path, title: str, runs: Sequence[SimulatedRun], settings: Mapping[str, Any]
+) -> None:
     """Write the page into a file.
 
     Raises
@@ -131,7 +133,9 @@ def write(path: str | Path, title: str, runs: Sequence[Run], settings: Mapping[s
         raise PenstockError(f"report {path} cannot be written: {error.strerror}") from None
 
 
-def _points(run: Run, value: Callable[[Moment], float]) -> tuple[tuple[float, float | None], ...]:
+def _points(
+    run: SimulatedRun, value: Callable[[Moment], float]
+) -> tuple[tuple[float, float | None], ...]:
     """One point for each stretch of moments, their mean."""
     moments = run.moments
     size = max(1, -(-len(moments) // MOST_POINTS))
@@ -142,7 +146,8 @@ def _points(run: Run, value: Callable[[Moment], float]) -> tuple[tuple[float, fl
     return tuple(found)
 
 
-def _marks(run: Run) -> tuple[Mark, ...]:
+def _marks(run: SimulatedRun) -> tuple[EventMark, ...]:
     return tuple(
-        Mark(event.at_s, i, event.text, event.decision) for i, event in enumerate(run.events, 1)
+        EventMark(event.at_s, i, event.text, event.decision)
+        for i, event in enumerate(run.events, 1)
     )

@@ -15,14 +15,14 @@ from penstock.model.topology import Kind
 from penstock.runtimes.sim.backup import Fragments
 from penstock.runtimes.sim.batches import MOST
 from penstock.runtimes.sim.costs import CostProfile
-from penstock.runtimes.sim.faults import Fault, FaultKind
-from penstock.runtimes.sim.fluid import Fluid, Step
+from penstock.runtimes.sim.faults import SimulatedFault, SimulatedFaultKind
+from penstock.runtimes.sim.fluid import Fluid, FluidStep
 from penstock.runtimes.sim.keys import KeySpace
 from penstock.runtimes.sim.latency import delays, sample_ms
-from penstock.runtimes.sim.measure import Window, measured
+from penstock.runtimes.sim.measure import SimulatedWindow, measured
 from penstock.runtimes.sim.migration import change_of
 from penstock.runtimes.sim.moments import Moment
-from penstock.runtimes.sim.nodes import Machines
+from penstock.runtimes.sim.nodes import SimulatedNodes
 from penstock.runtimes.sim.wiring import wire
 from penstock.runtimes.sim.workload import Workload
 
@@ -52,7 +52,7 @@ class SimRuntime:
     plan : Plan
     workload : Workload
     costs : CostProfile, optional
-    faults : sequence of Fault
+    faults : sequence of SimulatedFault
     drop : bool
         Drop the newest tuples of full queues instead of holding senders back.
     seed : int
@@ -68,7 +68,7 @@ class SimRuntime:
         workload: Workload,
         *,
         costs: CostProfile | None = None,
-        faults: Sequence[Fault] = (),
+        faults: Sequence[SimulatedFault] = (),
         drop: bool = False,
         seed: int = 0,
         interval_s: float = 1.0,
@@ -82,11 +82,11 @@ class SimRuntime:
                 raise InvalidValue("node", f"fault {fault}", "a node of the cluster", fault.node)
         self._topology, self._plan, self._workload = topology, plan, workload
         self._costs, self._drop = costs or CostProfile(), drop
-        self._machines = Machines(cluster, self._costs)
+        self._machines = SimulatedNodes(cluster, self._costs)
         self._faults = deque(sorted(faults, key=lambda f: f.at_s))
-        self.fragments = Fragments(topology, self._costs.keeping)
+        self.fragments = Fragments(topology, self._costs.state_config)
         # Who keeps what matters only if a node will be lost.
-        self._at_risk = any(fault.kind is FaultKind.KILL_NODE for fault in faults)
+        self._at_risk = any(fault.kind is SimulatedFaultKind.KILL_NODE for fault in faults)
         self._retiring: set[str] = set()
         self._made: dict[str, int] = {}
         self._noise, self._paths = (
@@ -97,7 +97,7 @@ class SimRuntime:
         self.moments: list[Moment] = []
         self.closed = {name: np.zeros(len(topology.operators)) for name in _COUNTERS}
         self._pause_until = np.zeros(len(plan.node_of))
-        self._window: deque[Window] = deque(maxlen=WINDOW)
+        self._window: deque[SimulatedWindow] = deque(maxlen=WINDOW)
         self.carried_bytes = self.changes = 0
         self._moved = self._seen_moves = 0
         self._wire(None)
@@ -274,7 +274,7 @@ class SimRuntime:
         tiers = step.emitted @ wiring.tiers
         sent = float(tiers.sum())
         offered, taken = total.per_operator / seconds, 1.0 - self.speed
-        self._window.append(Window(seconds, cluster.names, offered, taken, mem, io, drawn))
+        self._window.append(SimulatedWindow(seconds, cluster.names, offered, taken, mem, io, drawn))
         self.moments.append(
             Moment(
                 at_s=self.now_s,
@@ -297,7 +297,7 @@ class SimRuntime:
 
     # ---- parts
 
-    def node_use(self, step: Step) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def node_use(self, step: FluidStep) -> tuple[FloatArray, FloatArray, FloatArray]:
         """CPU, memory and I/O use of each node in a step, as fractions."""
         wiring, cluster = self.fluid.wiring, self.fluid.cluster
         there = wiring.node_of >= 0
@@ -416,9 +416,9 @@ class _Sums:
     def __init__(self) -> None:
         self.offered = self.read = self.out = self.dropped = 0.0
         self.per_operator: FloatArray = np.zeros(1)
-        self.step: Step | None = None
+        self.step: FluidStep | None = None
 
-    def add(self, step: Step) -> None:
+    def add(self, step: FluidStep) -> None:
         """Add a step; one under another plan begins the sums by instance anew."""
         before = self.step
         same = before is not None and len(before.processed) == len(step.processed)
@@ -427,7 +427,7 @@ class _Sums:
             return
         seconds = before.seconds + step.seconds
         part = step.seconds / seconds
-        self.step = Step(
+        self.step = FluidStep(
             seconds,
             before.processed + step.processed,
             before.able + step.able,

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from penstock.control.events import DecisionStatus
 from penstock.control.events import Event as Decision
-from penstock.control.events import Status
 from penstock.control.explain import headline
 from penstock.control.loop import Loop
 from penstock.control.settings import Settings
 from penstock.model import Cluster, Measurements, Plan, Topology
 from penstock.runtimes.sim.costs import CostProfile
-from penstock.runtimes.sim.faults import Fault, FaultKind
+from penstock.runtimes.sim.faults import SimulatedFault, SimulatedFaultKind
 from penstock.runtimes.sim.moments import Moment, summarise
 from penstock.runtimes.sim.runtime import SimRuntime
 from penstock.runtimes.sim.workload import Workload
@@ -23,7 +23,7 @@ from penstock.strategies import Request, Strategy
 
 
 @dataclass(frozen=True, eq=False)
-class Event:
+class SimulatedEvent:
     """Something that happened: when, what, and whether the strategy decided it."""
 
     at_s: float
@@ -32,7 +32,7 @@ class Event:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class SimulatedRun:
     """What came of a simulation.
 
     Parameters
@@ -41,9 +41,9 @@ class Run:
     runtime : SimRuntime
         As it ended.
     first : Plan
-    events : tuple of Event
+    events : tuple of SimulatedEvent
         Faults, and all that the loop told.
-    decisions : tuple of penstock.control.Event
+    decisions : tuple of penstock.control.SimulatedEvent
         What the loop decided, each as it was known at the end.
     plans : int
         Plans that were applied after the first.
@@ -52,7 +52,7 @@ class Run:
     strategy: str
     runtime: SimRuntime
     first: Plan
-    events: tuple[Event, ...]
+    events: tuple[SimulatedEvent, ...]
     decisions: tuple[Decision, ...]
     plans: int
 
@@ -81,13 +81,13 @@ def simulate(
     seconds: float = 120.0,
     every_s: float = 10.0,
     costs: CostProfile | None = None,
-    faults: Sequence[Fault] = (),
+    faults: Sequence[SimulatedFault] = (),
     drop: bool = False,
     seed: int = 0,
     interval_s: float = 1.0,
     watch: Callable[[float], None] | None = None,
     control: Settings | None = None,
-) -> Run:
+) -> SimulatedRun:
     """Run a topology under a strategy in virtual time.
 
     Examples
@@ -113,7 +113,7 @@ def simulate(
     every_s : float
         How often the control loop evaluates; 0: the first plan stays.
     costs : CostProfile, optional
-    faults : sequence of Fault
+    faults : sequence of SimulatedFault
     drop : bool
     seed : int
         Of everything that is drawn.
@@ -158,23 +158,26 @@ def simulate(
             watch(runtime.now_s)
         if loop is not None:
             loop.tick()
-    decisions = tuple(e for e in told.values() if e.status is not Status.NOTED)
-    events = [Event(fault.at_s, str(fault), decision=False) for fault in faults]
-    events += [Event(e.now_s, headline(e), e.status is not Status.NOTED) for e in told.values()]
+    decisions = tuple(e for e in told.values() if e.status is not DecisionStatus.NOTED)
+    events = [SimulatedEvent(fault.at_s, str(fault), decision=False) for fault in faults]
+    events += [
+        SimulatedEvent(e.now_s, headline(e), e.status is not DecisionStatus.NOTED)
+        for e in told.values()
+    ]
     events.sort(key=lambda e: e.at_s)
-    return Run(strategy.name, runtime, first, tuple(events), decisions, runtime.changes)
+    return SimulatedRun(strategy.name, runtime, first, tuple(events), decisions, runtime.changes)
 
 
 def settings(
-    cluster: Cluster, faults: Sequence[Fault], every_s: float, interval_s: float
+    cluster: Cluster, faults: Sequence[SimulatedFault], every_s: float, interval_s: float
 ) -> Settings:
     """Make settings of the loop: its own, evaluating so often, with all nodes that will be there.
 
     A batch of the loop is an interval of the simulation. As many nodes are never released as faults
     will kill, and one more: nothing can run on none.
     """
-    added = sum(fault.count for fault in faults if fault.kind is FaultKind.ADD_NODE)
-    killed = sum(fault.kind is FaultKind.KILL_NODE for fault in faults)
+    added = sum(fault.count for fault in faults if fault.kind is SimulatedFaultKind.ADD_NODE)
+    killed = sum(fault.kind is SimulatedFaultKind.KILL_NODE for fault in faults)
     return Settings(
         every=max(1, round(every_s / interval_s)),
         min_nodes=min(len(cluster), 1 + killed),

@@ -36,7 +36,7 @@ def cost_us(parts: FloatArray, tiers: TierCosts) -> FloatArray:
     return np.asarray(parts @ costs, dtype=np.float64)
 
 
-def dealt(emitted: FloatArray, share: FloatArray, ends: Ends) -> Mix:
+def repartitioned(emitted: FloatArray, share: FloatArray, ends: Ends) -> Mix:
     """Tiers of an edge whose senders all deal alike."""
     kept, own = _inside(ends.from_process, ends.to_process, emitted, share)
     near, from_node = _inside(ends.from_node, ends.to_node, emitted, share)
@@ -55,7 +55,7 @@ def kept_local(emitted: FloatArray, share: FloatArray, ends: Ends) -> tuple[Floa
     rest = np.where(stays, 0.0, emitted)
     own = kept[ends.to_process] / held[ends.to_process]
     got = own + float(rest.sum()) * share
-    far = dealt(rest, share, ends)
+    far = repartitioned(rest, share, ends)
     part = np.divide(own, got, out=np.zeros_like(own), where=got > 0)[:, None]
     mix = Mix(np.where(stays[:, None], _STAYS, far.sent), part * _STAYS + (1 - part) * far.arrived)
     return np.asarray(got / max(float(emitted.sum()), 1e-300)), mix

@@ -13,7 +13,7 @@ from penstock.model import Cluster, Edge, Grouping, Kind, Plan, Topology
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.keys import KeySpace
 from penstock.runtimes.sim.layers import Layer, layers_of
-from penstock.runtimes.sim.tiers import Ends, Mix, cost_us, dealt, kept_local
+from penstock.runtimes.sim.tiers import Ends, Mix, cost_us, kept_local, repartitioned
 
 #: Routers of the groupings that look at keys, where a plan brings no table.
 KEYED = {Grouping.FIELDS: "hash", Grouping.PARTIAL_KEY: "partial_key"}
@@ -136,7 +136,7 @@ def wire(
             if edges[e].grouping is Grouping.LOCAL_OR_SHUFFLE:
                 shares[e], mixes[e] = kept_local(weight[span], share, ends)
             else:
-                shares[e], mixes[e] = share, dealt(weight[span], share, ends)
+                shares[e], mixes[e] = share, repartitioned(weight[span], share, ends)
             hops_us[span] += operator.selectivity * cost_us(mixes[e].sent, costs.hop_cpu_us)
             sent[span] += operator.selectivity * mixes[e].sent[:, 2] * operator.tuple_bytes
     own_us = [costs.cpu_us_per_tuple.get(o.name, o.cpu_us_per_tuple) for o in operators]

@@ -19,9 +19,9 @@ from pyspark.core.rdd import RDD
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.engine.backend import NOBODY, Riders, Stage
-from penstock.engine.batch import Wave
-from penstock.engine.job_graph import Layout
+from penstock.engine.backend import NO_SENDERS, Stage, StateSenders
+from penstock.engine.batch import BatchSpec
+from penstock.engine.job_graph import JobGraph
 from penstock.engine.task.task import run_partition
 from penstock.model import PenstockError
 from penstock.runtimes.spark.jvm import TaskFact, jvm_of
@@ -35,11 +35,11 @@ WATCH_S = 0.25
 ASTRAY = "was given to executor"
 
 #: Layouts that a worker process keeps: those of pipelines that run together.
-MOST_LAYOUTS = 8
+MOST_GRAPHS = 8
 
 
 _FROZEN = False
-_LAYOUTS: dict[str, Layout] = {}
+_GRAPHS: dict[str, JobGraph] = {}
 
 
 class ExecutorLost(PenstockError):
@@ -63,7 +63,8 @@ class SparkBackend:
     ----------
     spark : SparkSession
     executor_of : callable
-        From the home of an instance, as in `Wave.homes`, to the id of an executor; "" is anywhere.
+        From the node of an instance, as in `BatchSpec.homes`, to the id of an executor; "" is
+        anywhere.
     folder : str
         Where a node keeps state; a relative one lies in the working folder of each executor.
     apart : bool
@@ -85,33 +86,35 @@ class SparkBackend:
     group: str = ""
     moving: str = ""
     beside: str = ""
-    _layout: tuple[Layout, Any] | None = None
+    _layout: tuple[JobGraph, Any] | None = None
     _base: dict[int, Any] = field(default_factory=dict)
 
-    def run(self, layout: Layout, wave: Wave, riders: Riders = NOBODY) -> list[bytes]:
+    def run(
+        self, job_graph: JobGraph, spec: BatchSpec, senders: StateSenders = NO_SENDERS
+    ) -> list[bytes]:
         """Run the batch as one job and collect the frames for the driver."""
         sc = self.spark.sparkContext
-        shared = self._share(sc, layout)
-        self.pinned = [[self.executor_of(home) for home in places] for places in wave.places]
-        self.group = f"penstock-{wave.token}-{wave.version}"
-        if riders:
+        shared = self._share(sc, job_graph)
+        self.pinned = [[self.executor_of(home) for home in places] for places in spec.places]
+        self.group = f"penstock-{spec.token}-{spec.version}"
+        if senders:
             self.moving = self.group
 
         def body(layer: int) -> Any:
-            return _body(shared, wave, layer, Path(self.folder))
+            return _body(shared, spec, layer, Path(self.folder))
 
         def first(locations: list[str]) -> Any:
             if self.rows is not None:
-                return _from_rows(self.rows, self.rows_of, shared, wave, locations)
+                return _from_rows(self.rows, self.rows_of, shared, spec, locations)
             return self._start(sc, locations, body(0))
 
-        text = f"{layout.pipeline.name} batch {wave.batch_id}"
-        bodies = [body(layer) for layer in range(1, wave.depth)]
+        text = f"{job_graph.pipeline.name} batch {spec.batch_id}"
+        bodies = [body(layer) for layer in range(1, spec.depth)]
         # Keepers remove what is not theirs, and must not do so at a stranger's, who has no state of
         # other instances either. Spark gives a task that it repeats to whoever is free.
-        stateful = {wave.first[vertex][0] for vertex in wave.bases if wave.keeping.by_peers}
-        strict = [layer in (*stateful, len(wave.layers)) for layer in range(wave.depth)]
-        return self._run(text, self.group, self.pinned, first, bodies, strict, riders)
+        stateful = {spec.first[vertex][0] for vertex in spec.bases if spec.state_config.by_peers}
+        strict = [layer in (*stateful, len(spec.layers)) for layer in range(spec.depth)]
+        return self._run(text, self.group, self.pinned, first, bodies, strict, senders)
 
     def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> list[bytes]:
         """Run stages of any kind as one job."""
@@ -155,7 +158,7 @@ class SparkBackend:
         """Return the executor at a home; ids are never used again."""
         return self.executor_of(home)
 
-    def keepers(self) -> Mapping[str, str]:
+    def backup_nodes(self) -> Mapping[str, str]:
         """Return the first process of each node that plans know of."""
         executors = jvm_of(self.spark.sparkContext).executors()
         alive = {executor.id for executor in executors}
@@ -174,7 +177,7 @@ class SparkBackend:
         first: Callable[[list[str]], Any],
         bodies: list[Any],
         strict: list[bool],
-        riders: Riders = NOBODY,
+        senders: StateSenders = NO_SENDERS,
     ) -> list[bytes]:
         """Run a job of pinned stages, unless an executor that it needs is gone or goes.
 
@@ -182,7 +185,7 @@ class SparkBackend:
         """
         sc = self.spark.sparkContext
         alive = {executor.id: executor for executor in jvm_of(sc).executors()}
-        beside = [stage for stages in riders.values() for stage in stages]
+        beside = [stage for stages in senders.values() for stage in stages]
         wanted = {e for layer in (*pinned, *(stage.places for stage in beside)) for e in layer if e}
         if wanted - set(alive):
             raise ExecutorLost(wanted - set(alive))
@@ -198,7 +201,7 @@ class SparkBackend:
                 current = _python(sc, arrived, bodies[layer - 1])
             else:
                 current = first(where)
-            for stage in riders.get(layer, ()):
+            for stage in senders.get(layer, ()):
                 # Their partitions come after those of the layer, which may be fewer than its
                 # places where they are those of a DataFrame.
                 count = int(current.getNumPartitions())
@@ -255,10 +258,10 @@ class SparkBackend:
         """Tasks of the last batch, as Spark recorded them."""
         return jvm_of(self.spark.sparkContext).tasks(self.group)
 
-    def _share(self, sc: SparkContext, layout: Layout) -> Any:
+    def _share(self, sc: SparkContext, job_graph: JobGraph) -> Any:
         """Send the layout to the workers once, not with every batch."""
-        if self._layout is None or self._layout[0] is not layout:
-            self._layout = (layout, _Shared(sc.broadcast(packed(layout))))
+        if self._layout is None or self._layout[0] is not job_graph:
+            self._layout = (job_graph, _Shared(sc.broadcast(packed(job_graph))))
         return self._layout[1]
 
     def _start(
@@ -296,21 +299,21 @@ class _Shared:
         self.token = uuid.uuid4().hex
 
     @property
-    def value(self) -> Layout:
-        found = _LAYOUTS.get(self.token)
+    def value(self) -> JobGraph:
+        found = _GRAPHS.get(self.token)
         if found is None:
-            if len(_LAYOUTS) >= MOST_LAYOUTS:
-                _LAYOUTS.clear()
-            found = _LAYOUTS[self.token] = pickle.loads(self.broadcast.value)
+            if len(_GRAPHS) >= MOST_GRAPHS:
+                _GRAPHS.clear()
+            found = _GRAPHS[self.token] = pickle.loads(self.broadcast.value)
         return found
 
 
-def _body(shared: Any, wave: Wave, layer: int, folder: Path) -> Any:
+def _body(shared: Any, spec: BatchSpec, layer: int, folder: Path) -> Any:
     """Return the function of one layer's tasks: frames in, keys and frames out."""
 
     def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
         freeze()
-        frames = run_partition(shared.value, wave, layer, partition, arrived, place=folder)
+        frames = run_partition(shared.value, spec, layer, partition, arrived, place=folder)
         for target, frame in frames:
             yield _key(target)
             yield frame
@@ -354,7 +357,7 @@ def _collect(sc: SparkContext, jrdd: Any) -> list[bytes]:
 
 
 def _from_rows(
-    rows: DataFrame, rows_of: str | None, shared: Any, wave: Wave, locations: list[str]
+    rows: DataFrame, rows_of: str | None, shared: Any, spec: BatchSpec, locations: list[str]
 ) -> Any:
     """Return the first layer over a DataFrame; see `SparkBackend.rows_of`."""
     # Spark hands a batch over in a session of the query's own.
@@ -362,7 +365,7 @@ def _from_rows(
     sc = spark.sparkContext
     made: Any = spark
     # A partition is an instance: with more of them, two tasks would be one.
-    rows = rows.coalesce(min(wave.parallelism[vertex] for vertex in wave.layers[0]))
+    rows = rows.coalesce(min(spec.parallelism[vertex] for vertex in spec.layers[0]))
     pinned = jvm_of(sc).pin(rows._jdf.queryExecution().toRdd(), locations)
     frame = DataFrame(
         made._jsparkSession.internalCreateDataFrame(pinned, rows._jdf.schema(), False), spark
@@ -383,14 +386,14 @@ def _from_rows(
                 continue
             for name, body in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
                 arrived.setdefault(name, []).append(decode(body.as_buffer()))
-        for vertex in wave.layers[0]:
+        for vertex in spec.layers[0]:
             head = shared.value.by_name[vertex].head
             if head not in arrived and context.partitionId() > 0:
                 continue
-            instance = context.partitionId() % wave.parallelism[vertex]
-            _, partition = wave.address(vertex, instance)
+            instance = context.partitionId() % spec.parallelism[vertex]
+            _, partition = spec.address(vertex, instance)
             tables = [(head, table) for table in arrived.get(head, [])]
-            pairs = list(run_partition(shared.value, wave, 0, partition, (), tables, place=Path()))
+            pairs = list(run_partition(shared.value, spec, 0, partition, (), tables, place=Path()))
             yield pa.record_batch(
                 [
                     pa.array([target for target, _ in pairs], pa.int32()),

@@ -17,7 +17,7 @@ GREET_S = 0.5
 ATTEMPTS = 5
 
 
-class Crew:
+class Executors:
     """The executors that one run may use; those that come later are warmed up first.
 
     Parameters

@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 
 from penstock.control.events import Event
 from penstock.control.joint.join import join_topologies, split_plan
-from penstock.control.joint.runtime import Together
+from penstock.control.joint.runtime import JointRuntime
 from penstock.control.loop import Loop
 from penstock.control.rollout import priced
 from penstock.control.runtime import ActionFailed, Applied, Observation, Runtime
 from penstock.control.settings import Settings
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 from penstock.model import InvalidValue, PenstockError, Plan, Topology
 from penstock.pipeline.builder import Pipeline
 from penstock.runtimes.spark.jvm import jvm_of
@@ -31,7 +31,7 @@ from penstock.runtimes.spark.mailbox import Over
 from penstock.runtimes.spark.monitor import Observed
 from penstock.runtimes.spark.nodes import cluster_of, stand_apart
 from penstock.runtimes.spark.options import Options
-from penstock.runtimes.spark.query import Run, require_fixed_plans
+from penstock.runtimes.spark.query import Query, require_fixed_plans
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.strategies import Request, Strategy, strategies
 
@@ -47,12 +47,12 @@ class Member:
 
     Parameters
     ----------
-    run : Run
+    run : Query
     runtime : Runtime
         Of the same run, to be used by its thread only.
     """
 
-    def __init__(self, run: Run, runtime: Runtime) -> None:
+    def __init__(self, run: Query, runtime: Runtime) -> None:
         self._run, self._runtime = run, runtime
         self._seen = Observation(0.0, -1, run.cluster)
 
@@ -69,7 +69,7 @@ class Member:
     def observe(self) -> Observation:
         """Say what was measured; the same as before if no batch came to its end since."""
         try:
-            self._seen = self._run.errands.ask(self._runtime.observe, begin_s=OBSERVE_S)
+            self._seen = self._run.mailbox.ask(self._runtime.observe, begin_s=OBSERVE_S)
         except ActionFailed:
             # A stream that is idle has nothing new to show, and is none the worse for that.
             return self._seen
@@ -77,26 +77,26 @@ class Member:
 
     def request_nodes(self, total: int) -> None:
         """Ask for nodes."""
-        self._run.errands.ask(lambda: self._runtime.request_nodes(total))
+        self._run.mailbox.ask(lambda: self._runtime.request_nodes(total))
 
     def vacate_nodes(self, names: tuple[str, ...], *, undo: bool = False) -> None:
         """Have nodes keep nothing of this run."""
-        self._run.errands.ask(lambda: self._runtime.vacate_nodes(names, undo=undo))
+        self._run.mailbox.ask(lambda: self._runtime.vacate_nodes(names, undo=undo))
 
     def release_nodes(self, names: tuple[str, ...]) -> None:
         """Give up nodes."""
-        self._run.errands.ask(lambda: self._runtime.release_nodes(names))
+        self._run.mailbox.ask(lambda: self._runtime.release_nodes(names))
 
     def prepare(self, plan: Plan) -> bool:
         """Copy state ahead of a plan; where no batch comes to its end, `apply` is to tell."""
         try:
-            return self._run.errands.ask(lambda: self._runtime.prepare(plan))
+            return self._run.mailbox.ask(lambda: self._runtime.prepare(plan))
         except ActionFailed:
             return True
 
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on."""
-        return self._run.errands.ask(lambda: self._runtime.apply(plan))
+        return self._run.mailbox.ask(lambda: self._runtime.apply(plan))
 
 
 class Group:
@@ -106,7 +106,7 @@ class Group:
 
     Parameters
     ----------
-    runs : mapping of str to Run
+    runs : mapping of str to Query
         Not begun yet, without loops of their own.
     strategy : Strategy
     control : Settings or None
@@ -124,13 +124,13 @@ class Group:
 
     def __init__(
         self,
-        runs: Mapping[str, Run],
+        runs: Mapping[str, Query],
         strategy: Strategy,
         control: Settings | None,
         *,
         seed: int = 0,
         on_decision: Callable[[Event], None] | None = None,
-        runtime_of: Callable[[Run], Runtime] | None = None,
+        runtime_of: Callable[[Query], Runtime] | None = None,
     ) -> None:
         self.runs = dict(runs)
         made = runtime_of or (lambda run: SparkRuntime(run, self._released))
@@ -143,7 +143,7 @@ class Group:
             members: dict[str, Runtime] = {
                 name: Member(run, made(run)) for name, run in self.runs.items()
             }
-            self._together = Together(members, self._dropped)
+            self._together = JointRuntime(members, self._dropped)
             self.loop = Loop(
                 self._together,
                 strategy,
@@ -155,7 +155,7 @@ class Group:
             )
         self._thread = threading.Thread(target=self._plan, name="penstock-group", daemon=True)
 
-    def __getitem__(self, name: str) -> Run:
+    def __getitem__(self, name: str) -> Query:
         return self.runs[name]
 
     @property
@@ -256,7 +256,7 @@ class Group:
 
     def _released(self, executors: list[str]) -> None:
         for run in self.runs.values():
-            run.crew.released(executors)
+            run.pool.released(executors)
 
     def _note(self, kind: str, text: str) -> None:
         for run in self.runs.values():
@@ -307,7 +307,7 @@ def start_together(
         raise InvalidValue("options", "a group", "without control or faults", sorted(options))
     made = strategies.make(strategy) if isinstance(strategy, str) else strategy
     plans = first_plans(pipelines, spark, made, seed)
-    runs: dict[str, Run] = {}
+    runs: dict[str, Query] = {}
     waiting: list[Group] = []
 
     def heard(name: str) -> Callable[[Observed], None]:
@@ -323,7 +323,7 @@ def start_together(
         for name, pipeline in pipelines.items():
             folder = None if checkpoint is None else Path(checkpoint) / name
             own = Options(checkpoint=folder, seed=seed, **{**options, "control": None})
-            runs[name] = Run(pipeline, spark, made, own, heard(name), first=plans[name])
+            runs[name] = Query(pipeline, spark, made, own, heard(name), first=plans[name])
         losses = max(run.driver.losses() for run in runs.values())
         nodes = max(len(run.cluster) for run in runs.values())
         settings = (control or Settings()).starting_with(nodes, losses)
@@ -349,7 +349,7 @@ def first_plans(
     executors = jvm_of(spark.sparkContext).executors()
     cluster = cluster_of(executors, stand_apart(executors))
     count = max(2, len(cluster))
-    topologies = {name: Layout.of(p).topology(count) for name, p in pipelines.items()}
+    topologies = {name: JobGraph.of(p).topology(count) for name, p in pipelines.items()}
     joined = join_topologies(topologies)
     answer = strategy.plan(Request(joined, cluster, rng=np.random.default_rng(seed)))
     if not isinstance(answer, Plan):

@@ -15,7 +15,7 @@ from penstock.faults.fault import Fault
 from penstock.model import Kind, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.runtimes.spark.query import Run
+    from penstock.runtimes.spark.query import Query
 
 #: Seconds to wait for a job to begin, and into it before something is killed.
 BEGIN_S, INTO_S = 60.0, 0.05
@@ -30,11 +30,11 @@ class Injector:
 
     Parameters
     ----------
-    run : Run
+    run : Query
     faults : sequence of Fault
     """
 
-    def __init__(self, run: Run, faults: Sequence[Fault]) -> None:
+    def __init__(self, run: Query, faults: Sequence[Fault]) -> None:
         self.run = run
         self.faults = list(faults)
         self._threads: list[threading.Thread] = []
@@ -67,8 +67,8 @@ class Injector:
             self.run.note("fault", f"{fault}: the run ended before")
 
     def _scale(self, fault: Fault) -> None:
-        layout = self.run.layout
-        stateful = [v.name for v in layout.vertices if v.kind is Kind.STATEFUL]
+        job_graph = self.run.job_graph
+        stateful = [v.name for v in job_graph.vertices if v.kind is Kind.STATEFUL]
         self.run.scale(fault.options["operator"] or stateful[0], int(fault.options["to"]))
 
     def _spoil(self, fault: Fault) -> None:

@@ -29,7 +29,7 @@ class _State(Enum):
     DROPPED = "dropped"
 
 
-class _Errand:
+class _Request:
     def __init__(self, action: Callable[[], Any]) -> None:
         self.action = action
         self.state = _State.WAITING
@@ -38,22 +38,22 @@ class _Errand:
         self.ended = threading.Event()
 
 
-class Errands:
+class Mailbox:
     """A queue of actions of one thread, the owner, which serves it between its batches.
 
     Examples
     --------
-    >>> errands = Errands()
-    >>> asking = threading.Thread(target=lambda: print(errands.ask(lambda: 6 * 7)))
+    >>> mailbox = Mailbox()
+    >>> asking = threading.Thread(target=lambda: print(mailbox.ask(lambda: 6 * 7)))
     >>> asking.start()
     >>> while asking.is_alive():
-    ...     errands.serve()
+    ...     mailbox.serve()
     42
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[_Errand] = deque()
+        self._waiting: deque[_Request] = deque()
         self._over: str | None = None
 
     def ask(self, action: Callable[[], T], *, begin_s: float = 60.0, end_s: float = 300.0) -> T:
@@ -74,24 +74,24 @@ class Errands:
         Over
             When the owner has ended.
         """
-        errand = _Errand(action)
+        request = _Request(action)
         with self._lock:
             if self._over is not None:
                 raise Over(self._over)
-            self._waiting.append(errand)
-        if not errand.ended.wait(begin_s):
+            self._waiting.append(request)
+        if not request.ended.wait(begin_s):
             with self._lock:
-                begun = errand.state is not _State.WAITING
+                begun = request.state is not _State.WAITING
                 if not begun:
-                    errand.state = _State.DROPPED
-                    self._waiting.remove(errand)
+                    request.state = _State.DROPPED
+                    self._waiting.remove(request)
             if not begun:
                 raise ActionFailed(f"no batch came to its end within {begin_s:g} s")
-            if not errand.ended.wait(end_s):
+            if not request.ended.wait(end_s):
                 raise Stuck(f"an action did not come to its end within {end_s:g} s")
-        if errand.error is not None:
-            raise errand.error
-        answer: T = errand.answer
+        if request.error is not None:
+            raise request.error
+        answer: T = request.answer
         return answer
 
     def serve(self) -> None:
@@ -100,21 +100,21 @@ class Errands:
             with self._lock:
                 if not self._waiting:
                     return
-                errand = self._waiting.popleft()
-                errand.state = _State.BEGUN
+                request = self._waiting.popleft()
+                request.state = _State.BEGUN
             try:
-                errand.answer = errand.action()
+                request.answer = request.action()
             except BaseException as error:  # noqa: BLE001 - raised where it was asked for
-                errand.error = error
-            errand.state = _State.DONE
-            errand.ended.set()
+                request.error = error
+            request.state = _State.DONE
+            request.ended.set()
 
     def close(self, why: str) -> None:
         """Refuse all that is and will be asked for; called by the owner at its end."""
         with self._lock:
             self._over = why
             left, self._waiting = list(self._waiting), deque()
-        for errand in left:
-            errand.error = Over(why)
-            errand.state = _State.DROPPED
-            errand.ended.set()
+        for request in left:
+            request.error = Over(why)
+            request.state = _State.DROPPED
+            request.ended.set()

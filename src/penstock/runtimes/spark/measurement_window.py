@@ -54,7 +54,7 @@ class Seen:
     hot_keys: Mapping[str, Mapping[int, int]]
 
 
-class Window:
+class MeasurementWindow:
     """Batches since the plan last changed, and a few figures of those before."""
 
     def __init__(self) -> None:

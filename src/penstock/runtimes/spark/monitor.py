@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.engine.driver.driver import BatchResult
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 from penstock.engine.task.task import STAMP_STEP_US
 from penstock.model import Kind, Plan
 from penstock.runtimes.spark.jvm import TaskFact
@@ -31,7 +31,7 @@ class Observed:
 
 def observe(
     run: str,
-    layout: Layout,
+    job_graph: JobGraph,
     plan: Plan,
     result: BatchResult,
     facts: Sequence[TaskFact],
@@ -70,13 +70,13 @@ def observe(
     instances = _instances(run, plan, result, ran)
     # What keepers read are backups of state, counted by themselves.
     nodes = {i.node for i in instances}
-    stream = [fact for (layer, _), fact in ran.items() if layer < len(result.wave.layers)]
+    stream = [fact for (layer, _), fact in ran.items() if layer < len(result.spec.layers)]
     local, host_local, remote = tiers(stream, nodes)
     backup = sum(tiers(ran.values(), nodes)) - local - host_local - remote
-    stateful = [v.name for v in layout.vertices if v.kind is Kind.STATEFUL or v.splittable]
+    stateful = [v.name for v in job_graph.vertices if v.kind is Kind.STATEFUL or v.splittable]
     lin, lit = imbalance(instances, stateful)
-    edges = _edges(run, layout, result)
-    lost, duplicated = _astray(layout, result)
+    edges = _edges(run, job_graph, result)
+    lost, duplicated = _astray(job_graph, result)
     return Observed(
         BatchRecord(
             run,
@@ -128,7 +128,7 @@ def _instances(
 ) -> tuple[InstanceRecord, ...]:
     records = []
     for stats in result.stats:
-        fact = ran.get(result.wave.address(stats.vertex, stats.instance))
+        fact = ran.get(result.spec.address(stats.vertex, stats.instance))
         spot = plan.placement[stats.vertex][stats.instance]
         records.append(
             InstanceRecord(
@@ -149,16 +149,16 @@ def _instances(
     return tuple(records)
 
 
-def _edges(run: str, layout: Layout, result: BatchResult) -> tuple[EdgeRecord, ...]:
+def _edges(run: str, job_graph: JobGraph, result: BatchResult) -> tuple[EdgeRecord, ...]:
     """Tuples between instances, the wires between two vertices added up."""
     matrices: dict[tuple[str, str], np.ndarray[tuple[int, int], np.dtype[np.int64]]] = {}
-    count = result.wave.parallelism
+    count = result.spec.parallelism
     for stats in result.stats:
         for number, targets in stats.sent.items():
-            wire = layout.wires[number]
-            key = (wire.source, wire.target)
+            edge = job_graph.edges[number]
+            key = (edge.source, edge.target)
             if key not in matrices:
-                matrices[key] = np.zeros((count[wire.source], count[wire.target]), dtype=np.int64)
+                matrices[key] = np.zeros((count[edge.source], count[edge.target]), dtype=np.int64)
             for target, rows in targets.items():
                 matrices[key][stats.instance, target] += rows
     return tuple(
@@ -167,7 +167,7 @@ def _edges(run: str, layout: Layout, result: BatchResult) -> tuple[EdgeRecord, .
     )
 
 
-def _astray(layout: Layout, result: BatchResult) -> tuple[int, int]:
+def _astray(job_graph: JobGraph, result: BatchResult) -> tuple[int, int]:
     """Count rows that were sent and not received, and rows received that nobody sent.
 
     For a source, what the batch's ranges hold stands for what was sent.
@@ -176,14 +176,14 @@ def _astray(layout: Layout, result: BatchResult) -> tuple[int, int]:
     for stats in result.stats:
         for number, targets in stats.sent.items():
             for target, rows in targets.items():
-                key = (layout.wires[number].target, target)
+                key = (job_graph.edges[number].target, target)
                 sent[key] = sent.get(key, 0) + rows
     received: dict[tuple[str, int], int] = {}
     for stats in result.stats:
         key = (stats.vertex, stats.instance)
         received[key] = received.get(key, 0) + stats.rows_in
     lost = duplicated = 0
-    for vertex in layout.vertices:
+    for vertex in job_graph.vertices:
         if vertex.kind is Kind.SOURCE:
             cuts = result.ranges.get(vertex.head)
             if cuts is None:
@@ -193,7 +193,7 @@ def _astray(layout: Layout, result: BatchResult) -> tuple[int, int]:
             lost += max(0, wanted - got)
             duplicated += max(0, got - wanted)
             continue
-        for instance in range(result.wave.parallelism[vertex.name]):
+        for instance in range(result.spec.parallelism[vertex.name]):
             key = (vertex.name, instance)
             difference = sent.get(key, 0) - received.get(key, 0)
             lost += max(0, difference)

@@ -10,7 +10,7 @@ from penstock.control.settings import Settings
 from penstock.engine.source_queue import QUEUE
 from penstock.faults.fault import Fault
 from penstock.model import InvalidValue
-from penstock.state.store import Keeping
+from penstock.state.store import StateConfig
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Options:
     store : str, path or None
         Metrics store: a file or a ``postgresql://`` URL; None: in the checkpoint's folder.
     queue, when_full
-        As in `Feed`.
+        As in `SourceQueue`.
     interval_s : float
         Least time from the start of one batch to that of the next.
     on_error : str
@@ -78,7 +78,7 @@ class Options:
         if not self.interval_s >= 0:
             raise InvalidValue("interval_s", "a run", "a number of at least 0", self.interval_s)
 
-    def keeping(self, shared: str, nodes: int, pinned: bool) -> Keeping:
+    def state_config(self, shared: str, nodes: int, pinned: bool) -> StateConfig:
         """Say how state is kept, choosing where the user did not.
 
         Parameters
@@ -94,7 +94,7 @@ class Options:
             mode = "checkpoint"
         elif mode is None:
             mode = "peers" if self.checkpoint is None else "both"
-        return Keeping(
+        return StateConfig(
             mode,
             shared=shared,
             raw=self.raw,

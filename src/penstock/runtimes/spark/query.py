@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.control.events import Event
 from penstock.control.loop import Loop
 from penstock.control.recorder import Recorder
-from penstock.engine.driver.driver import BatchResult, Carried, Driver, Ranges
-from penstock.engine.job_graph import Layout, is_source
-from penstock.engine.source_queue import Feed
+from penstock.engine.driver.driver import BatchResult, Driver, MigrationResult, Ranges
+from penstock.engine.job_graph import JobGraph, is_source
+from penstock.engine.source_queue import SourceQueue
 from penstock.faults.fault import Fault
 from penstock.model import (
     Cluster,
@@ -36,17 +36,16 @@ from penstock.model import (
 from penstock.pipeline.builder import Pipeline
 from penstock.runtimes.spark.backend import ExecutorLost, SparkBackend
 from penstock.runtimes.spark.dataframe_source import drive, frame_steps
-from penstock.runtimes.spark.executors import Crew
+from penstock.runtimes.spark.executors import Executors
 from penstock.runtimes.spark.injector import Injector
 from penstock.runtimes.spark.jvm import Executor, jvm_of
-from penstock.runtimes.spark.mailbox import Errands
-from penstock.runtimes.spark.measurement_window import Window
+from penstock.runtimes.spark.mailbox import Mailbox
+from penstock.runtimes.spark.measurement_window import MeasurementWindow
 from penstock.runtimes.spark.monitor import Observed, observe
 from penstock.runtimes.spark.options import Options
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.state.files.filesystem import is_address
-from penstock.store.records import STATE, EventRecord, PlanRecord, RunRecords, Status
-from penstock.store.records import Run as RunRecord
+from penstock.store.records import STATE, EventRecord, PlanRecord, RunRecord, RunRecords, RunStatus
 from penstock.store.store import MetricsStore
 from penstock.strategies import Request, Strategy, strategies
 from penstock.strategies.replan import stands
@@ -61,7 +60,7 @@ FIRST = "the first plan"
 ATTEMPTS = 5
 
 
-class Run:
+class Query:
     """One pipeline that runs on one Spark session.
 
     Made by `start`. A thread drives the batches; `await_end` waits for it and raises what it
@@ -82,7 +81,7 @@ class Run:
         self.id = uuid.uuid4().hex[:12]
         self._counts: dict[str, int] = {}
         self._on_decision = on_decision
-        self.layout = Layout.of(pipeline)
+        self.job_graph = JobGraph.of(pipeline)
         self.spark = spark
         self.strategy = strategy
         self.options = options
@@ -101,19 +100,19 @@ class Run:
             spark.sparkContext.master == "local"
         )
         folder = str(self.root / "local") if alone else f"penstock-{self.id}"
-        self.crew = Crew(jvm_of(spark.sparkContext), lambda only: self.backend.warm_up(only))
-        self.backend = SparkBackend(spark, self._executor_of, folder, self.crew.apart)
+        self.pool = Executors(jvm_of(spark.sparkContext), lambda only: self.backend.warm_up(only))
+        self.backend = SparkBackend(spark, self._executor_of, folder, self.pool.apart)
         # Declared once: more nodes do not mean more instances by themselves.
-        self._topology = self.layout.topology(max(2, len(self.cluster)))
+        self._topology = self.job_graph.topology(max(2, len(self.cluster)))
         first = first or self._first_plan()
         self._pinned = first.pinned
         self.driver = Driver(
-            self.layout,
+            self.job_graph,
             self.backend,
             self.checkpoint,
             first,
             options.on_error,
-            options.keeping(f"{self.checkpoint}/state", len(self.cluster), first.pinned),
+            options.state_config(f"{self.checkpoint}/state", len(self.cluster), first.pinned),
         )
         self.store = MetricsStore.open(options.store or self.root / "metrics.sqlite")
         self._record = RunRecord(
@@ -125,13 +124,13 @@ class Run:
         self._events = itertools.count()
         self._put_plan(FIRST)
         self._cause: PenstockError | None = None
-        self.window = Window()
+        self.window = MeasurementWindow()
         self._last_start: float | None = None
         self._recorder = Recorder(
             self.store, self.id, clock=time.time, number=lambda: next(self._events)
         )
         #: What other threads want done between two batches.
-        self.errands = Errands()
+        self.mailbox = Mailbox()
         self.loop: Loop | None = None
         if options.control is not None:
             self.loop = Loop(
@@ -148,13 +147,13 @@ class Run:
         self._asked = threading.Event()
         self._halt = threading.Event()
         self._over = threading.Event()
-        done = self.driver.journal.committed(self.driver.journal.last_commit()) or {}
+        done = self.driver.commit_log.committed(self.driver.commit_log.last_commit()) or {}
         self._elapsed_before = float(done.get("elapsed_s", 0.0))
         self._began = time.monotonic()
         reached = self.driver.position()
         self.frames = frame_steps(pipeline.steps)
-        self.feeds = {
-            step.name: Feed(
+        self.queues = {
+            step.name: SourceQueue(
                 step.source, options.queue, options.when_full, reached.get(step.name, 0)
             )
             for step in pipeline.steps
@@ -199,35 +198,35 @@ class Run:
     @property
     def cluster(self) -> Cluster:
         """The nodes that are there and warm, as they were last looked at."""
-        return self.crew.cluster
+        return self.pool.cluster
 
     def executors(self) -> list[Executor]:
         """Executors that are there, those that were given up left out."""
-        return self.crew.executors()
+        return self.pool.executors()
 
     def replace_plan(self, plan: Plan, why: str = "asked for") -> None:
         """Use another plan from the next batch on; call it from a listener or between batches."""
         took = self.change(plan)
-        if took.moved or took.rebuilt or took.dealt:
+        if took.moved or took.rebuilt or took.repartitioned:
             why += (
-                f" ({took.moved} instances moved, {took.rebuilt} rebuilt elsewhere, {took.dealt} "
-                f"dealt anew: {took.state_bytes / 1e6:.1f} MB in {took.seconds:.2f} s, "
-                f"{took.riding_bytes / 1e6:.1f} MB with the next batch)"
+                f" ({took.moved} instances moved, {took.rebuilt} restored elsewhere, "
+                f"{took.repartitioned} repartitioned: {took.state_bytes / 1e6:.1f} MB in "
+                f"{took.seconds:.2f} s, {took.inband_bytes / 1e6:.1f} MB with the next batch)"
             )
         self._put_plan(why)
 
-    def change(self, plan: Plan) -> Carried:
+    def change(self, plan: Plan) -> MigrationResult:
         """Use a plan from the next batch on; the state that it moves comes with that batch."""
         before, self._pinned = self._pinned, plan.pinned
         try:
-            took = self.driver.adopt(plan, ride=True)
+            took = self.driver.adopt(plan, inband=True)
         except BaseException:
             self._pinned = before
             raise
         self.window.changed()
         self.store.put_plan(PlanRecord(self.id, self.driver.next_batch, self.plan))
-        if took.not_ahead:
-            self._put_event("move", f"state was not all copied ahead: {took.not_ahead}")
+        if took.not_precopied:
+            self._put_event("move", f"state was not all copied ahead: {took.not_precopied}")
         return took
 
     def scale(self, operator: str, instances: int) -> None:
@@ -271,7 +270,7 @@ class Run:
 
     def measurements(self) -> Measurements | None:
         """Return what the batches since the last change of plan showed; None of too few."""
-        sources = [v.name for v in self.layout.vertices if v.kind is Kind.SOURCE]
+        sources = [v.name for v in self.job_graph.vertices if v.kind is Kind.SOURCE]
         cores = {node.name: node.cpu_cores for node in self.cluster.nodes}
         return self.window.measurements(sources, cores)
 
@@ -284,12 +283,12 @@ class Run:
         """Time of the stream, in seconds."""
         return self._elapsed_before + time.monotonic() - self._began
 
-    def begin(self) -> Run:
+    def begin(self) -> Query:
         """Warm up, and start the thread that drives the batches."""
-        self.crew.warm_up()
+        self.pool.warm_up()
         self._began = time.monotonic()
         self._thread.start()
-        self.crew.greet(self._over, self._greeter_failed)
+        self.pool.greet(self._over, self._greeter_failed)
         return self
 
     # ---- the loop
@@ -304,24 +303,24 @@ class Run:
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits
             self.failure = self._cause or error
         finally:
-            self.errands.close("the run is over" if self.failure is None else "the run failed")
+            self.mailbox.close("the run is over" if self.failure is None else "the run failed")
             self._finish()
 
     def _loop(self) -> None:
         pending = self.driver.pending()
         if pending is not None:
             for name, cuts in pending.items():
-                self.feeds[name].taken = max(self.feeds[name].taken, cuts[-1][1])
+                self.queues[name].taken = max(self.queues[name].taken, cuts[-1][1])
             self.batch(pending)
         while not self._halt.is_set():
             started = time.monotonic()
-            ranges = {n: cuts for n, f in self.feeds.items() if (cuts := f.take(self.elapsed_s))}
+            ranges = {n: cuts for n, f in self.queues.items() if (cuts := f.take(self.elapsed_s))}
             if ranges:
                 self.batch(ranges)
-            elif all(feed.ended for feed in self.feeds.values()):
+            elif all(source_queue.ended for source_queue in self.queues.values()):
                 return
             else:
-                self.errands.serve()
+                self.mailbox.serve()
             rest = max(IDLE_S, self.options.interval_s - (time.monotonic() - started))
             self._halt.wait(rest)
 
@@ -361,14 +360,14 @@ class Run:
         started_at_s, started = time.time(), time.monotonic()
         result = self._run(ranges)
         duration_ms = (time.monotonic() - started) * 1000.0
-        if result.ride is not None:
-            self._note_ride(result.ride, result.batch_id)
+        if result.inband is not None:
+            self._note_ride(result.inband, result.batch_id)
         committed_ms = self.elapsed_s * 1000.0
         facts = self.backend.facts()
-        dropped = sum(feed.dropped for feed in self.feeds.values())
+        dropped = sum(source_queue.dropped for source_queue in self.queues.values())
         observed = observe(
             self.id,
-            self.layout,
+            self.job_graph,
             self.plan,
             result,
             facts,
@@ -376,7 +375,7 @@ class Run:
             started_at_s=started_at_s,
             duration_ms=duration_ms,
             committed_elapsed_ms=committed_ms,
-            queue_length=sum(feed.waiting for feed in self.feeds.values()),
+            queue_length=sum(source_queue.waiting for source_queue in self.queues.values()),
             dropped=dropped - self._dropped,
             figures={},
         )
@@ -389,7 +388,7 @@ class Run:
         before, self._last_start = self._last_start, started
         interval_s = duration_ms / 1000.0 if before is None else started - before
         self.window.add(result, observed, interval_s, waiting)
-        if result.ride is not None:
+        if result.inband is not None:
             # A batch that state came with says little of the plan.
             self.window.changed()
         self._note_promise()
@@ -400,20 +399,24 @@ class Run:
             self._replan()
         elif self.loop is not None:
             self.loop.tick()
-        self.errands.serve()
+        self.mailbox.serve()
         return observed
 
-    def _note_ride(self, ride: Carried, batch: int) -> None:
+    def _note_ride(self, inband: MigrationResult, batch: int) -> None:
         """Write down what came with a batch, or why the plan before it is still in charge."""
-        if ride.failed:
+        if inband.failed:
             self.store.put_plan(PlanRecord(self.id, batch, self.plan))
-            text = f"state could not be moved, the plan before stays in charge: {ride.failed}"
-        elif ride.not_ahead:
-            text = f"state did not come with the batch, and was carried before it: {ride.not_ahead}"
+            text = f"state could not be moved, the plan before stays in charge: {inband.failed}"
+        elif inband.not_precopied:
+            text = (
+                "state did not come with the batch, and was migrated before it: "
+                f"{inband.not_precopied}"
+            )
         else:
             text = (
-                f"{ride.moved} instances moved and {ride.dealt} were dealt anew with the batch: "
-                f"{ride.riding_bytes / 1e6:.1f} MB came, {ride.ahead_bytes / 1e6:.1f} MB were there"
+                f"{inband.moved} instances moved and {inband.repartitioned} were repartitioned "
+                f"with the batch: {inband.inband_bytes / 1e6:.1f} MB came, "
+                f"{inband.precopied_bytes / 1e6:.1f} MB were there"
             )
         self._put_event("move", text)
 
@@ -468,8 +471,8 @@ class Run:
             if len(found) >= wanted and not found & set(loss.executors):
                 break
             time.sleep(LOOK_S)
-        self.crew.greet_once()
-        self.crew.look()
+        self.pool.greet_once()
+        self.pool.look()
         answer = self.strategy.plan(self._request(self.plan))
         if isinstance(answer, Keep):
             current = self.plan.node_of_in(self.cluster)
@@ -501,7 +504,7 @@ class Run:
     # ---- plans and places
 
     def _executor_of(self, home: str) -> str:
-        return self.crew.executor_of(home) if self._pinned else ""
+        return self.pool.executor_of(home) if self._pinned else ""
 
     def _request(self, running: Plan | None) -> Request:
         return Request(
@@ -544,10 +547,10 @@ class Run:
             self._over.set()
 
     def _close(self) -> None:
-        status = Status.FINISHED if not self._halt.is_set() else Status.STOPPED
+        status = RunStatus.FINISHED if not self._halt.is_set() else RunStatus.STOPPED
         if self.failure is not None:
-            status = Status.FAILED
-        compared = bool(self.feeds)
+            status = RunStatus.FAILED
+        compared = bool(self.queues)
         self.store.put_run(
             replace(
                 self._record,
@@ -564,7 +567,7 @@ class Run:
         if self._thread.is_alive():
             self.stop()
         elif not self._over.is_set():
-            self.errands.close("the run never began")
+            self.mailbox.close("the run never began")
             self._finish()
         self.clean()
 
@@ -574,7 +577,7 @@ class Run:
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Query:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -590,7 +593,7 @@ def start(
     listener: Callable[[Observed], None] | None = None,
     on_decision: Callable[[Event], None] | None = None,
     **options: Any,
-) -> Run:
+) -> Query:
     """Run a pipeline on Spark.
 
     Parameters
@@ -613,7 +616,7 @@ def start(
     """
     require_fixed_plans(spark)
     made = strategies.make(strategy) if isinstance(strategy, str) else strategy
-    run = Run(pipeline, spark, made, Options(**options), listener, on_decision)
+    run = Query(pipeline, spark, made, Options(**options), listener, on_decision)
     try:
         return run.begin()
     except BaseException:

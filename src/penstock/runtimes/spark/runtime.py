@@ -12,7 +12,7 @@ from penstock.runtimes.spark.nodes import by_node
 from penstock.state.versions import StateLost
 
 if TYPE_CHECKING:
-    from penstock.runtimes.spark.query import Run
+    from penstock.runtimes.spark.query import Query
 
 
 class SparkRuntime:
@@ -20,14 +20,16 @@ class SparkRuntime:
 
     Parameters
     ----------
-    run : Run
+    run : Query
     tell_released : callable, optional
         Told the executors that were given up; by default the run itself is.
     """
 
-    def __init__(self, run: Run, tell_released: Callable[[list[str]], None] | None = None) -> None:
+    def __init__(
+        self, run: Query, tell_released: Callable[[list[str]], None] | None = None
+    ) -> None:
         self._run = run
-        self._tell_released = tell_released or run.crew.released
+        self._tell_released = tell_released or run.pool.released
 
     @property
     def topology(self) -> Topology:
@@ -43,9 +45,9 @@ class SparkRuntime:
         """Say what was measured since the plan last changed."""
         run = self._run
         window = run.window
-        cluster = run.crew.look()
-        processed, arriving = window.rates()
-        sources = [v.name for v in run.layout.vertices if v.kind is Kind.SOURCE]
+        cluster = run.pool.look()
+        processed, incoming = window.rates()
+        sources = [v.name for v in run.job_graph.vertices if v.kind is Kind.SOURCE]
         return Observation(
             now_s=run.elapsed_s,
             batch=run.driver.batch,
@@ -53,8 +55,8 @@ class SparkRuntime:
             measurements=window.measurements(sources, {n.name: n.cpu_cores for n in cluster.nodes}),
             batch_ms=window.batch_ms,
             throughput_per_s=processed,
-            arriving_per_s=arriving,
-            queue_length=sum(feed.waiting for feed in run.feeds.values()),
+            arriving_per_s=incoming,
+            queue_length=sum(source_queue.waiting for source_queue in run.queues.values()),
             latency_ms=window.latency_ms(),
             remote_share=window.remote_share(),
         )
@@ -62,8 +64,8 @@ class SparkRuntime:
     def request_nodes(self, total: int) -> None:
         """Ask Spark for executors until there are so many nodes."""
         run = self._run
-        executors = run.crew.executors()
-        nodes = by_node(executors, run.crew.apart)
+        executors = run.pool.executors()
+        nodes = by_node(executors, run.pool.apart)
         each = max(1, round(len(executors) / max(1, len(nodes))))
         if not self._ask_for(total * each):
             raise ActionFailed(f"{run.spark.sparkContext.master} cannot be asked for executors")
@@ -77,7 +79,7 @@ class SparkRuntime:
         """Spread what the nodes keep over the others."""
         run = self._run
         if undo:
-            run.driver.ledger.retiring -= set(names)
+            run.driver.registry.retiring -= set(names)
             return
         used = {spot.node for spots in run.plan.placement.values() for spot in spots}
         if used & set(names):
@@ -85,7 +87,7 @@ class SparkRuntime:
         try:
             run.driver.retire(names)
         except (ExecutorLost, StateLost) as error:
-            run.driver.ledger.retiring -= set(names)
+            run.driver.registry.retiring -= set(names)
             raise ActionFailed(f"what {', '.join(names)} keep could not be moved: {error}") from (
                 error
             )
@@ -94,7 +96,7 @@ class SparkRuntime:
         """Vacate the nodes, and give up their executors."""
         run = self._run
         self.vacate_nodes(names)
-        nodes = by_node(run.crew.executors(), run.crew.apart)
+        nodes = by_node(run.pool.executors(), run.pool.apart)
         ids = [executor.id for name in names for executor in nodes.get(name, ())]
         sc: Any = run.spark.sparkContext
         if not sc._jsc.sc().killExecutors(sc._jvm.PythonUtils.toSeq(ids)):
@@ -102,7 +104,7 @@ class SparkRuntime:
             raise ActionFailed(f"{sc.master} cannot be told to release executors")
         self._tell_released(ids)
         # Spark now wants none at all if it was never told a number: one that dies must be replaced.
-        self._ask_for(len(run.crew.executors()))
+        self._ask_for(len(run.pool.executors()))
 
     def prepare(self, plan: Plan) -> bool:
         """Copy state ahead of a plan, beside the batches."""
@@ -119,5 +121,9 @@ class SparkRuntime:
         except (ExecutorLost, StateLost) as error:
             raise ActionFailed(str(error)) from error
         return Applied(
-            took.seconds, took.state_bytes, took.ahead_bytes, took.riding_bytes, part is not plan
+            took.seconds,
+            took.state_bytes,
+            took.precopied_bytes,
+            took.inband_bytes,
+            part is not plan,
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 
 _PATHS = sysconfig.get_paths()
 _INSTALLED = tuple(Path(_PATHS[k]).resolve() for k in ("stdlib", "purelib", "platlib"))
@@ -22,14 +22,14 @@ _INSTALLED = tuple(Path(_PATHS[k]).resolve() for k in ("stdlib", "purelib", "pla
 _FUNCTIONS = ("function", "work", "make", "merge", "finish")
 
 
-def packed(layout: Layout) -> bytes:
+def packed(job_graph: JobGraph) -> bytes:
     """Pickle what the tasks need.
 
     Functions and classes of modules that are not installed, a script's or a notebook's own, go by
     value: a worker could not import them. What those modules import themselves must be there, or
     be sent with `SparkContext.addPyFile`.
     """
-    reduced = layout.for_workers()
+    reduced = job_graph.for_workers()
     pickler: Any = cloudpickle
     with ExitStack() as undo:
         for module in set(_modules(reduced)):
@@ -49,8 +49,8 @@ def installed(module: ModuleType) -> bool:
     return file is None or any(Path(file).resolve().is_relative_to(folder) for folder in _INSTALLED)
 
 
-def _modules(layout: Layout) -> Iterator[ModuleType]:
-    for step in layout.pipeline.steps:
+def _modules(job_graph: JobGraph) -> Iterator[ModuleType]:
+    for step in job_graph.pipeline.steps:
         parts = [step.function, step.source, step.sink, *(link.choose for link in step.links)]
         for keyed in (step.keyed, getattr(step.keyed, "reduce", None)):
             parts += [keyed, *(getattr(keyed, name, None) for name in _FUNCTIONS)]

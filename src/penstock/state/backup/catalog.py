@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from penstock.model import InvalidValue, PenstockError
-from penstock.state.versions import Span, outdated
+from penstock.state.versions import Segment, outdated
 
 #: In the place of a keeper whose fragment is gone, and of the driver, which no executor is called.
 LOST, DRIVER = "", "(driver)"
@@ -36,7 +36,7 @@ class ChainBroken(PenstockError):
         return f"version {self.version} cannot be put together: no run ends at {self.missing}"
 
 
-class Run(Protocol):
+class Versioned(Protocol):
     """What covers a span of versions, both ends included."""
 
     @property
@@ -48,11 +48,11 @@ class Run(Protocol):
         """Last version."""
 
 
-RunT = TypeVar("RunT", bound=Run)
+RunT = TypeVar("RunT", bound=Versioned)
 
 
 @dataclass(frozen=True)
-class Block:
+class FragmentedSegment:
     """A run of one instance that was cut into fragments.
 
     Parameters
@@ -63,7 +63,7 @@ class Block:
         The versions that it covers.
     r, c : int
         Its code.
-    keepers : tuple of str
+    backup_nodes : tuple of str
         Node of each fragment, by its number; `LOST` where it is gone.
     size_bytes : int
         Length before coding; 0 when it is not known.
@@ -78,7 +78,7 @@ class Block:
     last: int
     r: int
     c: int
-    keepers: tuple[str, ...]
+    backup_nodes: tuple[str, ...]
     size_bytes: int = 0
     digest: int | None = None
 
@@ -86,9 +86,9 @@ class Block:
         if not 0 <= self.first <= self.last:
             span = (self.first, self.last)
             raise InvalidValue("versions", str(self), "0 <= first <= last", span)
-        if len(self.keepers) != self.r + self.c:
+        if len(self.backup_nodes) != self.r + self.c:
             allowed = f"one for each of {self.r + self.c} fragments (Sl eq. 24)"
-            raise InvalidValue("keepers", str(self), allowed, self.keepers)
+            raise InvalidValue("backup_nodes", str(self), allowed, self.backup_nodes)
 
     def __str__(self) -> str:
         return f"{self.topology}/{self.operator}/{self.instance}/{self.first}-{self.last}"
@@ -96,7 +96,7 @@ class Block:
     @property
     def held(self) -> bool:
         """Whether it is with the driver, which will give it to peers."""
-        return self.keepers == (DRIVER,)
+        return self.backup_nodes == (DRIVER,)
 
 
 def chain(runs: Iterable[RunT], version: int) -> tuple[RunT, ...]:
@@ -108,7 +108,7 @@ def chain(runs: Iterable[RunT], version: int) -> tuple[RunT, ...]:
     Examples
     --------
     >>> def block(first, last):
-    ...     return Block("t", "count", 0, first, last, 1, 0, ("n",))
+    ...     return FragmentedSegment("t", "count", 0, first, last, 1, 0, ("n",))
     >>> runs = [block(0, 0), block(1, 1), block(2, 2), block(0, 2), block(3, 3)]
     >>> print(*chain(runs, 3))
     t/count/0/3-3 t/count/0/0-2
@@ -135,7 +135,7 @@ def chain(runs: Iterable[RunT], version: int) -> tuple[RunT, ...]:
     return tuple(found)
 
 
-def unneeded(runs: Collection[Span], committed: int) -> set[Span]:
+def unneeded(runs: Collection[Segment], committed: int) -> set[Segment]:
     """Find the runs that neither a committed version nor a later one needs.
 
     None is, while not all of that version is there.
@@ -164,20 +164,20 @@ class Catalog:
 
     Examples
     --------
-    >>> catalog = Catalog([Block("t", "count", 1, 0, 4, 1, 1, ("a", "b"))])
-    >>> [block.keepers for block in catalog.find("t", "count", 1, 4)]
+    >>> catalog = Catalog([FragmentedSegment("t", "count", 1, 0, 4, 1, 1, ("a", "b"))])
+    >>> [block.backup_nodes for block in catalog.find("t", "count", 1, 4)]
     [('a', 'b')]
-    >>> catalog.find("t", "split"), catalog.without_node("a").find("t")[0].keepers
+    >>> catalog.find("t", "split"), catalog.without_node("a").find("t")[0].backup_nodes
     ((), ('', 'b'))
     """
 
-    def __init__(self, blocks: Iterable[Block] = ()) -> None:
+    def __init__(self, blocks: Iterable[FragmentedSegment] = ()) -> None:
         # Down to the version that a block ends at, then by the one that it begins at.
-        self._tree: dict[str, dict[str, dict[int, dict[int, dict[int, Block]]]]] = {}
+        self._tree: dict[str, dict[str, dict[int, dict[int, dict[int, FragmentedSegment]]]]] = {}
         for block in blocks:
             self.add(block)
 
-    def add(self, block: Block) -> Block | None:
+    def add(self, block: FragmentedSegment) -> FragmentedSegment | None:
         """Enter a block; return the one of the same versions whose place it takes, if any."""
         operators = self._tree.setdefault(block.topology, {})
         versions = operators.setdefault(block.operator, {}).setdefault(block.instance, {})
@@ -192,7 +192,7 @@ class Catalog:
         operator: str | None = None,
         instance: int | None = None,
         version: int | None = None,
-    ) -> tuple[Block, ...]:
+    ) -> tuple[FragmentedSegment, ...]:
         """Find the blocks under a prefix (Sl Alg. 6); none when there is no such prefix.
 
         Alg. 6 prints the test of its flag the wrong way round: it gives up at a level where no
@@ -217,7 +217,7 @@ class Catalog:
         operator: str | None = None,
         instance: int | None = None,
         version: int | None = None,
-    ) -> tuple[Block, ...]:
+    ) -> tuple[FragmentedSegment, ...]:
         """Remove the blocks under a prefix and return them, so that keepers can be told."""
         gone = self.find(topology, operator, instance, version)
         for block in gone:
@@ -226,7 +226,7 @@ class Catalog:
 
     def retain(
         self, topology: str, operator: str, instance: int, versions: Iterable[int]
-    ) -> tuple[Block, ...]:
+    ) -> tuple[FragmentedSegment, ...]:
         """Remove the blocks of an instance that no given version needs, and return them."""
         every = self.find(topology, operator, instance)
         kept = set(retained(every, versions))
@@ -238,11 +238,11 @@ class Catalog:
     def without_node(self, name: str) -> Catalog:
         """Return a catalogue in which all that the node kept is lost."""
         return Catalog(
-            replace(block, keepers=tuple(LOST if k == name else k for k in block.keepers))
+            replace(block, backup_nodes=tuple(LOST if k == name else k for k in block.backup_nodes))
             for block in self
         )
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[FragmentedSegment]:
         return iter(sorted(_leaves(self._tree), key=_place))
 
     def __len__(self) -> int:
@@ -253,7 +253,7 @@ class Catalog:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _remove(self, block: Block) -> None:
+    def _remove(self, block: FragmentedSegment) -> None:
         """Remove a block, and the levels above that it leaves empty."""
         operators = self._tree[block.topology]
         instances = operators[block.operator]
@@ -277,13 +277,13 @@ def _prefix(*parts: str | int | None) -> tuple[str | int, ...]:
     return given
 
 
-def _leaves(node: object) -> Iterator[Block]:
-    if isinstance(node, Block):
+def _leaves(node: object) -> Iterator[FragmentedSegment]:
+    if isinstance(node, FragmentedSegment):
         yield node
     elif isinstance(node, dict):
         for child in node.values():
             yield from _leaves(child)
 
 
-def _place(block: Block) -> tuple[str, str, int, int, int]:
+def _place(block: FragmentedSegment) -> tuple[str, str, int, int, int]:
     return (block.topology, block.operator, block.instance, block.last, block.first)

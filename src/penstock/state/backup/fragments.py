@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from penstock.state.files.local import put
-from penstock.state.versions import Span, outdated
+from penstock.state.versions import Segment, outdated
 
 #: Bytes of a part of a run.
 PART_BYTES = 16_000_000
@@ -29,7 +29,7 @@ class Piece:
 
     Parameters
     ----------
-    run : Span
+    run : Segment
     index : int
         Number of the fragment; 0 where the bytes are those of the run itself.
     content : bytes or memoryview
@@ -37,7 +37,7 @@ class Piece:
         Which part of the run it is of, and how many there are.
     """
 
-    run: Span
+    run: Segment
     index: int
     content: bytes | memoryview
     part: int = 0
@@ -52,15 +52,15 @@ class Piece:
     def unpack(cls, body: bytes | memoryview) -> Piece:
         """Read back what `pack` wrote; the bytes are not copied."""
         first, last, index, part, parts = _HEAD.unpack_from(body)
-        return cls(Span(first, last), index, memoryview(body)[_HEAD.size :], part, parts)
+        return cls(Segment(first, last), index, memoryview(body)[_HEAD.size :], part, parts)
 
 
-def cut(run: Span, content: memoryview) -> Iterator[Piece]:
+def cut(run: Segment, content: memoryview) -> Iterator[Piece]:
     """Cut a run into parts.
 
     Examples
     --------
-    >>> [len(piece.content) for piece in cut(Span(0, 7), memoryview(bytes(40_000_000)))]
+    >>> [len(piece.content) for piece in cut(Segment(0, 7), memoryview(bytes(40_000_000)))]
     [16000000, 16000000, 8000000]
     """
     parts = max(1, -(-len(content) // PART_BYTES))
@@ -76,8 +76,8 @@ class FragmentStore:
     --------
     >>> import tempfile
     >>> kept = FragmentStore(tempfile.mkdtemp())
-    >>> kept.put("count", 2, Piece(Span(0, 7), 1, b"..."))
-    >>> [piece.content for piece in kept.get("count", 2, Span(0, 7))]
+    >>> kept.put("count", 2, Piece(Segment(0, 7), 1, b"..."))
+    >>> [piece.content for piece in kept.get("count", 2, Segment(0, 7))]
     [b'...']
     """
 
@@ -92,7 +92,7 @@ class FragmentStore:
         self,
         vertex: str,
         instance: int,
-        run: Span,
+        run: Segment,
         *,
         index: int | None = None,
         part: int | None = None,
@@ -115,7 +115,9 @@ class FragmentStore:
         matches = ((path, _NAME.fullmatch(path.name)) for path in folder.iterdir())
         return {_named(*map(int, m.groups())): path for path, m in matches if m}
 
-    def forget(self, vertex: str, instance: int, committed: int, needed: Collection[Span]) -> None:
+    def forget(
+        self, vertex: str, instance: int, committed: int, needed: Collection[Segment]
+    ) -> None:
         """Remove what a committed version, made of the needed runs, and later ones do not need."""
         paths = self.paths(vertex, instance)
         old = outdated({piece.run for piece in paths}, committed, needed)
@@ -128,7 +130,7 @@ class FragmentStore:
 
 
 def _named(first: int, last: int, part: int, parts: int, index: int) -> Piece:
-    return Piece(Span(first, last), index, b"", part, parts)
+    return Piece(Segment(first, last), index, b"", part, parts)
 
 
 def sweep(root: Path, wanted: Mapping[str, Collection[int]]) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 from penstock.model import InvalidValue
 
 
-class Kept(Protocol):
+class Fragmented(Protocol):
     """Anything that was cut into fragments: fragment i lies on keeper i, any r rebuild it."""
 
     @property
@@ -19,7 +19,7 @@ class Kept(Protocol):
         """Fragments that rebuild it."""
 
     @property
-    def keepers(self) -> tuple[str, ...]:
+    def backup_nodes(self) -> tuple[str, ...]:
         """Nodes by the number of the fragment that they keep."""
 
 
@@ -29,20 +29,20 @@ def state_key(topology: str, operator: str, index: int) -> str:
 
 
 @dataclass(frozen=True)
-class Spread:
+class FragmentPlacement:
     """A code and the nodes that keep its fragments.
 
     Parameters
     ----------
     r, c : int
         Raw and check fragments; both 0 when there is no other node.
-    keepers : tuple of str
+    backup_nodes : tuple of str
         r + c nodes; the i-th keeps fragment i.
     """
 
     r: int
     c: int
-    keepers: tuple[str, ...]
+    backup_nodes: tuple[str, ...]
 
 
 def spread(
@@ -52,7 +52,7 @@ def spread(
     r: int = 7,
     c: int = 3,
     domains: Mapping[str, str] | None = None,
-) -> Spread:
+) -> FragmentPlacement:
     """Choose a node for every fragment of an instance's state.
 
     Examples
@@ -87,7 +87,7 @@ def spread(
     if domains:
         order = _by_domains(home, instance_key, order, domains)
     r, c = fitted(r, c, len(order))
-    return Spread(r, c, tuple(order[: r + c]))
+    return FragmentPlacement(r, c, tuple(order[: r + c]))
 
 
 def _by_domains(home: str, key: str, nodes: list[str], domains: Mapping[str, str]) -> list[str]:
@@ -158,7 +158,7 @@ class Tolerance:
 
 def tolerance(
     home: str,
-    runs: Iterable[Kept],
+    runs: Iterable[Fragmented],
     nodes: Collection[str],
     asked: int = 0,
     domains: Mapping[str, str] | None = None,
@@ -177,7 +177,7 @@ def tolerance(
     ----------
     home : str
         Where the whole state is; it need not be alive.
-    runs : iterable of Kept
+    runs : iterable of Fragmented
         All runs that the state is made of, such as a chain of blocks.
     nodes : collection of str
         Nodes that are alive; fragments on others are lost already.
@@ -202,7 +202,9 @@ def tolerance(
     )
 
 
-def thin(home: str, runs: Iterable[Kept], wanted: Spread, nodes: Collection[str]) -> bool:
+def thin(
+    home: str, runs: Iterable[Fragmented], wanted: FragmentPlacement, nodes: Collection[str]
+) -> bool:
     """Whether an instance's fragments survive less than they could, so that it is spread anew.
 
     Examples
@@ -216,16 +218,16 @@ def thin(home: str, runs: Iterable[Kept], wanted: Spread, nodes: Collection[str]
     ----------
     home : str
         Where the instance now is.
-    runs : iterable of Kept
+    runs : iterable of Fragmented
         What peers have of it; none: whatever is wanted is more.
-    wanted : Spread
+    wanted : FragmentPlacement
         As it would be spread now.
     nodes : collection of str
         Nodes that are alive.
     """
     kept = list(runs)
     if not kept:
-        return bool(wanted.keepers)
+        return bool(wanted.backup_nodes)
     return tolerance(home, kept, nodes).nodes < tolerance(home, [wanted], nodes).nodes
 
 
@@ -243,9 +245,9 @@ def worst(tolerances: Iterable[Tolerance]) -> Tolerance:
     )
 
 
-def _fatal(home: str, run: Kept, alive: set[str], groups: Mapping[str, str]) -> int:
+def _fatal(home: str, run: Fragmented, alive: set[str], groups: Mapping[str, str]) -> int:
     """Fewest groups of nodes whose loss leaves neither the home nor r fragments."""
-    held = Counter(groups[keeper] for keeper in run.keepers if keeper in alive)
+    held = Counter(groups[backup_node] for backup_node in run.backup_nodes if backup_node in alive)
     left, lost = sum(held.values()), 0
     if home in alive:
         lost = 1

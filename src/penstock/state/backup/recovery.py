@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.model import PenstockError
-from penstock.state.backup.catalog import LOST, Block
+from penstock.state.backup.catalog import LOST, FragmentedSegment
 
 
 @dataclass(frozen=True)
@@ -16,16 +16,16 @@ class Pull:
 
     Parameters
     ----------
-    block : Block
+    block : FragmentedSegment
     index : int
         Number of the fragment.
-    keeper : str
+    backup_node : str
         Node that has it.
     """
 
-    block: Block
+    block: FragmentedSegment
     index: int
-    keeper: str
+    backup_node: str
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Missing:
 
     Parameters
     ----------
-    block : Block
+    block : FragmentedSegment
     left : tuple of int
         Fragments that are left.
     lost_with : tuple of str
         Nodes that took fragments with them, or whose fragment is corrupt.
     """
 
-    block: Block
+    block: FragmentedSegment
     left: tuple[int, ...]
     lost_with: tuple[str, ...]
 
@@ -93,12 +93,12 @@ class Recovery:
         """Group pulls by the node that sends them; all nodes can send at once."""
         senders: dict[str, list[Pull]] = {}
         for pull in self.pulls:
-            senders.setdefault(pull.keeper, []).append(pull)
-        return {keeper: tuple(pulls) for keeper, pulls in senders.items()}
+            senders.setdefault(pull.backup_node, []).append(pull)
+        return {backup_node: tuple(pulls) for backup_node, pulls in senders.items()}
 
 
 def plan_recovery(
-    blocks: Iterable[Block],
+    blocks: Iterable[FragmentedSegment],
     alive: Collection[str],
     home: str,
     bad: Collection[Pull] = (),
@@ -107,14 +107,14 @@ def plan_recovery(
 
     Examples
     --------
-    >>> block = Block("t", "count", 0, 0, 4, 2, 1, ("a", "b", "c"))
+    >>> block = FragmentedSegment("t", "count", 0, 0, 4, 2, 1, ("a", "b", "c"))
     >>> plan = plan_recovery([block], alive=["b", "c", "d"], home="d")
-    >>> [(pull.index, pull.keeper) for pull in plan.pulls]
+    >>> [(pull.index, pull.backup_node) for pull in plan.pulls]
     [(1, 'b'), (2, 'c')]
 
     Parameters
     ----------
-    blocks : iterable of Block
+    blocks : iterable of FragmentedSegment
         The chain of the version that is wanted.
     alive : collection of str
         Nodes that can send.
@@ -130,7 +130,7 @@ def plan_recovery(
         are enough).
     """
     chain, up, broken = tuple(blocks), set(alive), set(bad)
-    left = {block: [p for p in _pulls(block) if p.keeper in up] for block in chain}
+    left = {block: [p for p in _pulls(block) if p.backup_node in up] for block in chain}
     if broken:
         left = {block: [p for p in pulls if p not in broken] for block, pulls in left.items()}
     missing = tuple(
@@ -142,13 +142,13 @@ def plan_recovery(
         raise Unrecoverable(missing)
     # Large fragments first, each from the keepers that send least so far; ties go to raw ones.
     sends: Counter[str] = Counter()
-    order: dict[Block, list[Pull]] = {}
+    order: dict[FragmentedSegment, list[Pull]] = {}
     for block in sorted(left, key=_fragment_bytes, reverse=True):
         order[block] = sorted(
-            left[block], key=lambda p: (p.keeper != home, sends[p.keeper], p.index)
+            left[block], key=lambda p: (p.backup_node != home, sends[p.backup_node], p.index)
         )
         for pull in order[block][: block.r]:
-            sends[pull.keeper] += _fragment_bytes(block)
+            sends[pull.backup_node] += _fragment_bytes(block)
     return Recovery(
         home,
         tuple(pull for block in left for pull in order[block][: block.r]),
@@ -156,16 +156,20 @@ def plan_recovery(
     )
 
 
-def _pulls(block: Block) -> list[Pull]:
-    return [Pull(block, i, keeper) for i, keeper in enumerate(block.keepers) if keeper != LOST]
+def _pulls(block: FragmentedSegment) -> list[Pull]:
+    return [
+        Pull(block, i, backup_node)
+        for i, backup_node in enumerate(block.backup_nodes)
+        if backup_node != LOST
+    ]
 
 
-def _missing(block: Block, left: list[Pull]) -> Missing:
+def _missing(block: FragmentedSegment, left: list[Pull]) -> Missing:
     kept = tuple(pull.index for pull in left)
-    gone = (k for i, k in enumerate(block.keepers) if i not in kept and k != LOST)
+    gone = (k for i, k in enumerate(block.backup_nodes) if i not in kept and k != LOST)
     return Missing(block, kept, tuple(gone))
 
 
-def _fragment_bytes(block: Block) -> int:
+def _fragment_bytes(block: FragmentedSegment) -> int:
     """Size of a fragment; that of the smallest where it is not known."""
     return max(1, block.size_bytes // max(1, block.r))

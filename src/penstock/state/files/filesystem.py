@@ -22,13 +22,13 @@ def is_address(root: str | Path) -> bool:
     return "://" in str(root)
 
 
-class Files:
+class FileSystem:
     """The files under one root; a file is either whole or not there.
 
     Examples
     --------
     >>> import tempfile
-    >>> files = Files(f"file://{tempfile.mkdtemp()}")
+    >>> files = FileSystem(f"file://{tempfile.mkdtemp()}")
     >>> files.write("a/b", b"...")
     >>> files.names("a"), files.read("a/b"), files.read("a/c")
     (['b'], b'...', None)

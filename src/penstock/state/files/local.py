@@ -21,7 +21,7 @@ import pyarrow.ipc
 from penstock.state import hash_file as hashes
 from penstock.state.backup.catalog import ChainBroken, chain, unneeded
 from penstock.state.table import KeyedTable, changes, latest
-from penstock.state.versions import Span, StateLost
+from penstock.state.versions import Segment, StateLost
 
 #: Bytes of a run from which what was written is mapped, and not held in memory besides.
 MAPPED_BYTES = 4_000_000
@@ -30,15 +30,15 @@ _NAME = re.compile(r"run-(\d+)-(\d+)\.arrow")
 
 
 @dataclass(frozen=True)
-class StateLog:
+class LocalSegments:
     """The state files of one pipeline in one place.
 
     Examples
     --------
     >>> import tempfile
-    >>> log = StateLog(tempfile.mkdtemp())
-    >>> _ = log.write("count", 0, Span(0, 0), pa.table({"k": ["a"], "n": [1]}))
-    >>> _ = log.write("count", 0, Span(1, 1), pa.table({"k": ["a"], "n": [2]}))
+    >>> log = LocalSegments(tempfile.mkdtemp())
+    >>> _ = log.write("count", 0, Segment(0, 0), pa.table({"k": ["a"], "n": [1]}))
+    >>> _ = log.write("count", 0, Segment(1, 1), pa.table({"k": ["a"], "n": [2]}))
     >>> log.load("count", 0, ("k",), 1).rows().to_pylist()
     [{'k': 'a', 'n': 2}]
     """
@@ -49,19 +49,19 @@ class StateLog:
         """Folder of an instance."""
         return Path(self.root) / quote(vertex, safe="") / str(instance)
 
-    def path(self, vertex: str, instance: int, run: Span) -> Path:
+    def path(self, vertex: str, instance: int, run: Segment) -> Path:
         """File of a run."""
         return self.folder(vertex, instance) / f"run-{run.first}-{run.last}.arrow"
 
-    def runs(self, vertex: str, instance: int) -> list[Span]:
+    def runs(self, vertex: str, instance: int) -> list[Segment]:
         """List the runs that there are."""
         folder = self.folder(vertex, instance)
         if not folder.is_dir():
             return []
         found = (_NAME.fullmatch(path.name) for path in folder.iterdir())
-        return [Span(int(m[1]), int(m[2])) for m in found if m]
+        return [Segment(int(m[1]), int(m[2])) for m in found if m]
 
-    def chain(self, vertex: str, instance: int, version: int) -> tuple[Span, ...]:
+    def chain(self, vertex: str, instance: int, version: int) -> tuple[Segment, ...]:
         """Find the runs that make up a version.
 
         Raises
@@ -98,7 +98,12 @@ class StateLog:
         return state
 
     def merged(
-        self, vertex: str, instance: int, by: tuple[str, ...], runs: Iterable[Span], last: pa.Table
+        self,
+        vertex: str,
+        instance: int,
+        by: tuple[str, ...],
+        runs: Iterable[Segment],
+        last: pa.Table,
     ) -> pa.Table:
         """Merge what changed over several runs, the newest first, and in a table after them."""
         older = [read(self.path(vertex, instance, run)) for run in runs]
@@ -106,7 +111,7 @@ class StateLog:
         return latest(changes(parts), by)
 
     def write(
-        self, vertex: str, instance: int, run: Span, rows: pa.Table | KeyedTable
+        self, vertex: str, instance: int, run: Segment, rows: pa.Table | KeyedTable
     ) -> pa.Buffer:
         """Write a run; return its bytes."""
         path = self.path(vertex, instance, run)
@@ -124,32 +129,32 @@ class StateLog:
         put(path, lambda out: _write_table(out, rows))
         return _mapped(path)
 
-    def write_bytes(self, vertex: str, instance: int, run: Span, content: Any) -> None:
+    def write_bytes(self, vertex: str, instance: int, run: Segment, content: Any) -> None:
         """Write the bytes of a run."""
         self.write_parts(vertex, instance, run, [content])
 
-    def write_parts(self, vertex: str, instance: int, run: Span, parts: Iterable[Any]) -> int:
+    def write_parts(self, vertex: str, instance: int, run: Segment, parts: Iterable[Any]) -> int:
         """Write the bytes of a run one part after the other; return how many they are."""
         path = self.path(vertex, instance, run)
         hashes.beside(path).unlink(missing_ok=True)
         put(path, lambda out: [out.write(part) for part in parts])
         return path.stat().st_size
 
-    def take(self, vertex: str, instance: int, run: Span, other: StateLog) -> None:
+    def take(self, vertex: str, instance: int, run: Segment, other: LocalSegments) -> None:
         """Take over a run from another log on the same disk, which has it no more then."""
         path = self.path(vertex, instance, run)
         path.parent.mkdir(parents=True, exist_ok=True)
         hashes.beside(path).unlink(missing_ok=True)
         other.path(vertex, instance, run).replace(path)
 
-    def size(self, vertex: str, instance: int, run: Span) -> int | None:
+    def size(self, vertex: str, instance: int, run: Segment) -> int | None:
         """Bytes of a run; None when it is not here."""
         try:
             return self.path(vertex, instance, run).stat().st_size
         except FileNotFoundError:
             return None
 
-    def read_bytes(self, vertex: str, instance: int, run: Span) -> memoryview:
+    def read_bytes(self, vertex: str, instance: int, run: Segment) -> memoryview:
         """Map the bytes of a run."""
         return memoryview(_mapped(self.path(vertex, instance, run)))
 

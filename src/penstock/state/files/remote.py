@@ -11,13 +11,13 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock.state.backup.catalog import ChainBroken, chain, unneeded
-from penstock.state.files.filesystem import Files
-from penstock.state.versions import Span, StateLost
+from penstock.state.files.filesystem import FileSystem
+from penstock.state.versions import Segment, StateLost
 
 
 @dataclass(frozen=True)
-class RemoteLog:
-    """The runs under an address; offers what `StateLog` does to whoever copies.
+class RemoteSegments:
+    """The runs under an address; offers what `LocalSegments` does to whoever copies.
 
     Parameters
     ----------
@@ -27,26 +27,26 @@ class RemoteLog:
     root: str
 
     @cached_property
-    def _files(self) -> Files:
-        return Files(self.root)
+    def _files(self) -> FileSystem:
+        return FileSystem(self.root)
 
-    def runs(self, vertex: str, instance: int) -> list[Span]:
+    def runs(self, vertex: str, instance: int) -> list[Segment]:
         """List the runs that there are."""
         names = self._files.names(_folder(vertex, instance))
-        return [Span(*map(int, name.split("-"))) for name in names]
+        return [Segment(*map(int, name.split("-"))) for name in names]
 
-    def chain(self, vertex: str, instance: int, version: int) -> tuple[Span, ...]:
+    def chain(self, vertex: str, instance: int, version: int) -> tuple[Segment, ...]:
         """Find the runs that make up a version; `StateLost` when one is not here."""
         try:
             return chain(self.runs(vertex, instance), version)
         except ChainBroken as error:
             raise StateLost(f"{vertex}[{instance}]: {error}, in {self.root}") from error
 
-    def write_bytes(self, vertex: str, instance: int, run: Span, content: Any) -> None:
+    def write_bytes(self, vertex: str, instance: int, run: Segment, content: Any) -> None:
         """Write the bytes of a run."""
         self._files.write(f"{_folder(vertex, instance)}/{run}", content)
 
-    def read_bytes(self, vertex: str, instance: int, run: Span) -> memoryview:
+    def read_bytes(self, vertex: str, instance: int, run: Segment) -> memoryview:
         """Read the bytes of a run."""
         content = self._files.read(f"{_folder(vertex, instance)}/{run}")
         if content is None:

@@ -31,7 +31,7 @@ CLASS_NOISE, OWN_NOISE = 1.0, 1.0
 #: A loss must fall by more than this part of itself to count as an improvement.
 NOTICEABLE = 1e-4
 
-Spread = Callable[[Any], Any]
+FragmentPlacement = Callable[[Any], Any]
 
 
 @register
@@ -130,7 +130,7 @@ def import_torch() -> Any:
         raise Refused(MISSING) from missing
 
 
-def spreader(torch: Any, bundles: Bundles) -> Spread:
+def spreader(torch: Any, bundles: Bundles) -> FragmentPlacement:
     """Make `E` times a matrix as a step that gradients pass through; `E` is symmetric."""
 
     class Through(torch.autograd.Function):  # type: ignore[misc]
@@ -145,12 +145,12 @@ def spreader(torch: Any, bundles: Bundles) -> Spread:
     def _times(values: Any) -> Any:
         return torch.from_numpy(bundles.spread(values.detach().numpy()).astype(np.float32))
 
-    through: Spread = Through.apply
+    through: FragmentPlacement = Through.apply
     return through
 
 
 def losses(
-    torch: Any, spread: Spread, bundles: Bundles, load: FloatArray, shares: FloatArray
+    torch: Any, spread: FragmentPlacement, bundles: Bundles, load: FloatArray, shares: FloatArray
 ) -> Callable[[Any], tuple[Any, Any, Any]]:
     """Make the function from `Y` to the three terms of the loss (eq. 30).
 
@@ -221,7 +221,7 @@ class _Network:
         self.parameters.append(self.bias)
         self.scale: Any = None
 
-    def forward(self, spread: Spread) -> Any:
+    def forward(self, spread: FragmentPlacement) -> Any:
         """Probability of each group (columns) for each bundle (rows)."""
         torch = self.torch
         if self.scale is None:

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.backend import NOBODY, Riders
-from penstock.engine.batch import Wave
+from penstock.engine.backend import NO_SENDERS, StateSenders
+from penstock.engine.batch import BatchSpec
 from penstock.engine.driver.driver import Driver
 from penstock.engine.errors import StepFailed
-from penstock.engine.job_graph import Layout
-from penstock.engine.source_queue import Feed
+from penstock.engine.job_graph import JobGraph
+from penstock.engine.source_queue import SourceQueue
 from penstock.model import Cluster, Grouping, InvalidValue, Plan
 from penstock.pipeline import Link, Memory, Pipeline, Rows, count, json_lines, parquet, total
 from penstock.runtimes.local import LocalBackend, run_locally, run_to_end
@@ -42,8 +42,8 @@ def counting(sink: Any, parallelism: int = 2) -> Pipeline:
     )
 
 
-def plan_for(layout: Layout, **parallelism: int) -> Plan:
-    topology = layout.topology(2).with_parallelism(parallelism)
+def plan_for(job_graph: JobGraph, **parallelism: int) -> Plan:
+    topology = job_graph.topology(2).with_parallelism(parallelism)
     made = strategies.make("penstock").plan(Request(topology, Cluster.of(2, slots=100)))
     assert isinstance(made, Plan)
     return made
@@ -75,11 +75,13 @@ class Crashing(LocalBackend):
         super().__init__(root / "nodes", Cluster.of(2).names)
         self.at, self.after = at, after
 
-    def run(self, layout: Layout, wave: Wave, riders: Riders = NOBODY) -> Iterable[bytes]:
-        if wave.batch_id == self.at and not self.after:
+    def run(
+        self, job_graph: JobGraph, spec: BatchSpec, senders: StateSenders = NO_SENDERS
+    ) -> Iterable[bytes]:
+        if spec.batch_id == self.at and not self.after:
             raise Crash
-        frames = list(super().run(layout, wave, riders))
-        if wave.batch_id == self.at:
+        frames = list(super().run(job_graph, spec, senders))
+        if spec.batch_id == self.at:
             raise Crash
         return frames
 
@@ -91,14 +93,14 @@ def test_a_killed_driver_goes_on_where_it_was(
     tmp_path: Path, at: int, after: bool, remembered: bool
 ) -> None:
     sink = Memory()
-    layout = Layout.of(counting(sink))
-    plan, cuts = plan_for(layout), [20, 40, 60, 80]
-    driver = Driver(layout, Crashing(tmp_path, at, after), tmp_path, plan)
+    job_graph = JobGraph.of(counting(sink))
+    plan, cuts = plan_for(job_graph), [20, 40, 60, 80]
+    driver = Driver(job_graph, Crashing(tmp_path, at, after), tmp_path, plan)
     with pytest.raises(Crash):
         run_to_end(driver, cuts)
     if not remembered:
         forget_all()
-    again = Driver(layout, backend_in(tmp_path), tmp_path, plan)
+    again = Driver(job_graph, backend_in(tmp_path), tmp_path, plan)
     assert again.next_batch == at
     run_to_end(again, cuts)
     assert totals(sink) == SUMS
@@ -107,14 +109,14 @@ def test_a_killed_driver_goes_on_where_it_was(
 
 def test_what_an_attempt_with_more_instances_left_is_not_committed(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    layout = Layout.of(counting(parquet(out)))
+    job_graph = JobGraph.of(counting(parquet(out)))
     backend = Crashing(tmp_path, 0, after=True)
-    driver = Driver(layout, backend, tmp_path, plan_for(layout, sum=7))
+    driver = Driver(job_graph, backend, tmp_path, plan_for(job_graph, sum=7))
     ranges = {"rows": ((0, 100),)}
     with pytest.raises(Crash):
         driver.run_batch(ranges)
     backend.at = -1
-    driver.adopt(plan_for(layout, sum=2))
+    driver.adopt(plan_for(job_graph, sum=2))
     driver.run_batch(ranges)
     found = pq.read_table(out / "batch=000000000000").to_pylist()
     assert sorted(row["k"] for row in found) == sorted(SUMS)
@@ -123,22 +125,22 @@ def test_what_an_attempt_with_more_instances_left_is_not_committed(tmp_path: Pat
 def test_a_checkpoint_of_other_hashes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layout = Layout.of(counting(Memory()))
-    plan = plan_for(layout)
-    run_to_end(Driver(layout, backend_in(tmp_path), tmp_path, plan), [50])
+    job_graph = JobGraph.of(counting(Memory()))
+    plan = plan_for(job_graph)
+    run_to_end(Driver(job_graph, backend_in(tmp_path), tmp_path, plan), [50])
     monkeypatch.setattr("penstock.engine.driver.transition.HASHING", 99)
     with pytest.raises(InvalidValue, match="hashes keys as this one does"):
-        Driver(layout, backend_in(tmp_path), tmp_path, plan)
+        Driver(job_graph, backend_in(tmp_path), tmp_path, plan)
 
 
 def test_a_crash_between_sink_and_journal_repeats_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    layout = Layout.of(counting(parquet(out)))
-    plan = plan_for(layout)
-    driver = Driver(layout, backend_in(tmp_path), tmp_path, plan)
-    commit = type(driver.journal).commit
+    job_graph = JobGraph.of(counting(parquet(out)))
+    plan = plan_for(job_graph)
+    driver = Driver(job_graph, backend_in(tmp_path), tmp_path, plan)
+    commit = type(driver.commit_log).commit
     calls = []
 
     def dies(self: Any, batch_id: int, entry: dict[str, Any]) -> None:
@@ -147,10 +149,10 @@ def test_a_crash_between_sink_and_journal_repeats_the_batch(
             raise Crash
         commit(self, batch_id, entry)
 
-    monkeypatch.setattr(type(driver.journal), "commit", dies)
+    monkeypatch.setattr(type(driver.commit_log), "commit", dies)
     with pytest.raises(Crash):
         run_to_end(driver, [30, 60])
-    run_to_end(Driver(layout, backend_in(tmp_path), tmp_path, plan), [30, 60])
+    run_to_end(Driver(job_graph, backend_in(tmp_path), tmp_path, plan), [30, 60])
     import pyarrow.dataset as ds
 
     rows = ds.dataset(out, partitioning="hive").to_table().to_pylist()
@@ -165,11 +167,11 @@ def test_a_crash_between_sink_and_journal_repeats_the_batch(
 @pytest.mark.parametrize("remembered", [True, False])
 def test_parallelism_changes_while_it_runs(tmp_path: Path, remembered: bool) -> None:
     sink = Memory()
-    layout = Layout.of(counting(sink, parallelism=4))
-    driver = Driver(layout, backend_in(tmp_path), tmp_path, plan_for(layout, sum=4))
+    job_graph = JobGraph.of(counting(sink, parallelism=4))
+    driver = Driver(job_graph, backend_in(tmp_path), tmp_path, plan_for(job_graph, sum=4))
     position = 0
     for step, instances in enumerate((4, 4, 7, 7, 3, 3, 5)):
-        following = plan_for(layout, sum=instances)
+        following = plan_for(job_graph, sum=instances)
         driver.adopt(following)
         if not remembered:
             forget_all()
@@ -177,16 +179,16 @@ def test_parallelism_changes_while_it_runs(tmp_path: Path, remembered: bool) -> 
         position += 10 + step
     driver.run_batch({"rows": ((position, 100),)})
     assert totals(sink) == SUMS
-    again = Driver(layout, backend_in(tmp_path), tmp_path, plan_for(layout, sum=5))
+    again = Driver(job_graph, backend_in(tmp_path), tmp_path, plan_for(job_graph, sum=5))
     assert len(again.held["sum"].instances) == 5
 
 
 def test_split_keys_are_refused_while_nothing_merges_them(tmp_path: Path) -> None:
-    layout = Layout.of(counting(Memory()))
-    plan = plan_for(layout)
+    job_graph = JobGraph.of(counting(Memory()))
+    plan = plan_for(job_graph)
     table = replace(plan.routing["sum"], split={1: (0, 1)})
     with pytest.raises(InvalidValue, match="without split keys"):
-        Driver(layout, backend_in(tmp_path), tmp_path, replace(plan, routing={"sum": table}))
+        Driver(job_graph, backend_in(tmp_path), tmp_path, replace(plan, routing={"sum": table}))
 
 
 def test_files_hold_every_batch_once(tmp_path: Path) -> None:
@@ -375,13 +377,13 @@ def test_a_failed_batch_leaves_nothing_and_can_be_repeated(tmp_path: Path) -> No
         .keyed("sum", by="k", reduce={"t": total("v")}, parallelism=2)
         .sink("out", sink)
     )
-    layout = Layout.of(pipeline)
-    plan = plan_for(layout)
-    driver = Driver(layout, backend_in(tmp_path), tmp_path, plan)
+    job_graph = JobGraph.of(pipeline)
+    plan = plan_for(job_graph)
+    driver = Driver(job_graph, backend_in(tmp_path), tmp_path, plan)
     with pytest.raises(StepFailed):
         run_to_end(driver, [50])
     assert sorted(sink.batches) == [0]
-    run_to_end(Driver(layout, backend_in(tmp_path), tmp_path, plan), [50])
+    run_to_end(Driver(job_graph, backend_in(tmp_path), tmp_path, plan), [50])
     assert totals(sink) == SUMS
 
 
@@ -414,7 +416,7 @@ def test_what_a_pipeline_refuses() -> None:
     with pytest.raises(InvalidValue, match="at least 1"):
         one.map("m", poison, parallelism=0)
     with pytest.raises(InvalidValue, match="ended with a sink"):
-        Layout.of(one)
+        JobGraph.of(one)
     with pytest.raises(InvalidValue, match="given, or else update"):
         one.keyed("k", by="k")
     with pytest.raises(InvalidValue, match="not a sink"):
@@ -439,23 +441,23 @@ class Steady:
 
 
 def test_a_full_queue_holds_the_source_up() -> None:
-    feed = Feed(Steady(), queue=50)
-    assert feed.take(1.0) == ((0, 50),)
-    assert feed.waiting == 50
-    assert feed.take(1.2) == ((50, 100),)
-    assert feed.take(1.3) == ((100, 130),)
-    assert (feed.waiting, feed.dropped) == (0, 0)
-    assert feed.take(1.3) == ()
+    source_queue = SourceQueue(Steady(), queue=50)
+    assert source_queue.take(1.0) == ((0, 50),)
+    assert source_queue.waiting == 50
+    assert source_queue.take(1.2) == ((50, 100),)
+    assert source_queue.take(1.3) == ((100, 130),)
+    assert (source_queue.waiting, source_queue.dropped) == (0, 0)
+    assert source_queue.take(1.3) == ()
     for _ in range(30):
-        feed.take(100.0)
-    assert feed.ended
-    assert feed.taken == 1000
+        source_queue.take(100.0)
+    assert source_queue.ended
+    assert source_queue.taken == 1000
 
 
 def test_a_full_queue_drops_the_newest_and_counts_them() -> None:
-    feed = Feed(Steady(), queue=50, when_full="drop")
-    assert feed.take(1.0) == ((0, 50),)
-    assert feed.dropped == 50
-    assert feed.take(1.3) == ((100, 130),)
+    source_queue = SourceQueue(Steady(), queue=50, when_full="drop")
+    assert source_queue.take(1.0) == ((0, 50),)
+    assert source_queue.dropped == 50
+    assert source_queue.take(1.3) == ((100, 130),)
     with pytest.raises(InvalidValue, match="one of wait, drop"):
-        Feed(Steady(), when_full="panic")
+        SourceQueue(Steady(), when_full="panic")

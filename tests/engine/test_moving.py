@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.common.arrays import frozen_ints
-from penstock.engine.backend import NOBODY, Riders, Stage
-from penstock.engine.driver.driver import Carried, Driver
-from penstock.engine.job_graph import Layout
+from penstock.engine.backend import NO_SENDERS, Stage, StateSenders
+from penstock.engine.driver.driver import Driver, MigrationResult
+from penstock.engine.job_graph import JobGraph
 from penstock.engine.migration import increments as portions_module
 from penstock.engine.migration import precopy as ahead_module
-from penstock.engine.migration.inband import Ride
+from penstock.engine.migration.inband import InbandMigration
 from penstock.engine.state import async_backup as handover_module
 from penstock.engine.state.backup import fragments
 from penstock.model import Cluster, InvalidValue, Plan
@@ -30,9 +30,9 @@ from penstock.pipeline import Memory, Pipeline, Rows, count, total
 from penstock.runtimes.local import LocalBackend
 from penstock.state import store as home_module
 from penstock.state.backup import fragments as fragments_module
-from penstock.state.files.filesystem import Files
-from penstock.state.store import Keeping, forget_all
-from penstock.state.versions import Span, StateLost
+from penstock.state.files.filesystem import FileSystem
+from penstock.state.store import StateConfig, forget_all
+from penstock.state.versions import Segment, StateLost
 from penstock.strategies import Request, strategies
 from penstock.strategies.route.two_tier import resize
 
@@ -55,18 +55,20 @@ def pipeline(sink: Any) -> Pipeline:
 class Setup:
     """A driver on folders that stand for nodes."""
 
-    def __init__(self, root: Path, mode: str, nodes: int = NODES, **keeping: Any) -> None:
+    def __init__(self, root: Path, mode: str, nodes: int = NODES, **state_config: Any) -> None:
         self.sink = Memory()
-        self.layout = Layout.of(pipeline(self.sink))
+        self.job_graph = JobGraph.of(pipeline(self.sink))
         self.root, self.position = root, 0
         self.backend = LocalBackend(root / "nodes", Cluster.of(nodes).names)
         # Peers have it all at the end of every batch, where a test does not say otherwise.
-        self.keeping = Keeping(mode, **{"every": 1, **keeping})
-        self.driver = Driver(self.layout, self.backend, root, self.plan(0, 3), keeping=self.keeping)
+        self.state_config = StateConfig(mode, **{"every": 1, **state_config})
+        self.driver = Driver(
+            self.job_graph, self.backend, root, self.plan(0, 3), state_config=self.state_config
+        )
 
     def plan(self, turn: int, instances: int) -> Plan:
         cluster = Cluster(tuple(n for n in Cluster.of(NODES).nodes if n.name in self.backend.nodes))
-        topology = self.layout.topology(2).with_parallelism({"sum": instances})
+        topology = self.job_graph.topology(2).with_parallelism({"sum": instances})
         made = strategies.make("even").plan(Request(topology, cluster))
         assert isinstance(made, Plan)
         nodes = (np.asarray(made.node_of) + turn) % len(cluster)
@@ -89,14 +91,14 @@ def nothing_remembered() -> None:
 
 
 @pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("ride", [True, False])
+@pytest.mark.parametrize("inband", [True, False])
 @pytest.mark.parametrize("mode", ["peers", "checkpoint", "both"])
 def test_instances_move_and_are_dealt_anew(
-    tmp_path: Path, mode: str, ride: bool, every: int
+    tmp_path: Path, mode: str, inband: bool, every: int
 ) -> None:
     setup = Setup(tmp_path, mode, every=every)
     for turn, instances in enumerate((3, 3, 4, 7, 7, 3, 1, 5)):
-        setup.driver.adopt(setup.plan(turn, instances), ride=ride)
+        setup.driver.adopt(setup.plan(turn, instances), inband=inband)
         if turn % 2:
             forget_all()
         setup.batch()
@@ -105,9 +107,9 @@ def test_instances_move_and_are_dealt_anew(
 
 @pytest.mark.parametrize("mode", ["peers", "both"])
 @pytest.mark.parametrize("lost", [1, 2])
-@pytest.mark.parametrize("ride", [True, False])
+@pytest.mark.parametrize("inband", [True, False])
 def test_a_lost_node_is_put_together_from_its_peers(
-    tmp_path: Path, mode: str, lost: int, ride: bool
+    tmp_path: Path, mode: str, lost: int, inband: bool
 ) -> None:
     setup = Setup(tmp_path, mode, check=2)
     for _ in range(5):
@@ -116,7 +118,7 @@ def test_a_lost_node_is_put_together_from_its_peers(
     victims = {setup.driver.plan.placement["sum"][i].node for i in range(lost)}
     for node in victims:
         setup.backend.lose(node)
-    took = setup.driver.adopt(setup.plan(1, 3), ride=ride)
+    took = setup.driver.adopt(setup.plan(1, 3), inband=inband)
     assert took.rebuilt >= lost
     assert took.state_bytes > 0
     setup.batch()
@@ -173,7 +175,9 @@ def test_a_new_driver_goes_on_from_the_checkpoint(tmp_path: Path, mode: str) -> 
         setup.backend.lose(node)
     again = LocalBackend(tmp_path / "later", Cluster.of(3).names)
     setup.backend = again
-    setup.driver = Driver(setup.layout, again, tmp_path, setup.plan(0, 2), keeping=setup.keeping)
+    setup.driver = Driver(
+        setup.job_graph, again, tmp_path, setup.plan(0, 2), state_config=setup.state_config
+    )
     assert setup.driver.position() == {"rows": 80}
     assert setup.result() == SUMS
 
@@ -182,8 +186,10 @@ def test_a_new_driver_goes_on_from_the_checkpoint(tmp_path: Path, mode: str) -> 
 def test_a_checkpoint_may_be_an_address(tmp_path: Path, mode: str) -> None:
     setup = Setup(tmp_path, "checkpoint")
     far = f"file://{tmp_path}/far"
-    setup.keeping = Keeping(mode, shared=f"{far}/state")
-    setup.driver = Driver(setup.layout, setup.backend, far, setup.plan(0, 3), keeping=setup.keeping)
+    setup.state_config = StateConfig(mode, shared=f"{far}/state")
+    setup.driver = Driver(
+        setup.job_graph, setup.backend, far, setup.plan(0, 3), state_config=setup.state_config
+    )
     for turn, instances in enumerate((3, 5, 5)):
         setup.driver.adopt(setup.plan(turn, instances))
         for _ in range(4):
@@ -195,21 +201,29 @@ def test_a_checkpoint_may_be_an_address(tmp_path: Path, mode: str) -> None:
         setup.backend.lose(node)
     again = LocalBackend(tmp_path / "later", Cluster.of(3).names)
     setup.backend = again
-    setup.driver = Driver(setup.layout, again, far, setup.plan(0, 2), keeping=setup.keeping)
+    setup.driver = Driver(
+        setup.job_graph, again, far, setup.plan(0, 2), state_config=setup.state_config
+    )
     assert setup.driver.position() == {"rows": 120}
     assert setup.result() == SUMS
 
 
 def test_an_address_that_nothing_opens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="a file system that Arrow can open"):
-        Files("nosuch://place/folder")
+        FileSystem("nosuch://place/folder")
 
 
 def test_state_kept_by_peers_alone_does_not_outlive_its_driver(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "peers")
     setup.batch()
     with pytest.raises(StateLost, match="kept by its executors alone"):
-        Driver(setup.layout, setup.backend, tmp_path, setup.driver.plan, keeping=Keeping("peers"))
+        Driver(
+            setup.job_graph,
+            setup.backend,
+            tmp_path,
+            setup.driver.plan,
+            state_config=StateConfig("peers"),
+        )
 
 
 class Crash(Exception):
@@ -219,8 +233,8 @@ class Crash(Exception):
 def crash_in_next_batch(setup: Setup) -> None:
     """Run a batch whose tasks do all their work, and no commit."""
 
-    def run(layout: Layout, wave: Any, riders: Riders = NOBODY) -> Any:
-        list(LocalBackend.run(setup.backend, layout, wave, riders))
+    def run(job_graph: JobGraph, spec: Any, senders: StateSenders = NO_SENDERS) -> Any:
+        list(LocalBackend.run(setup.backend, job_graph, spec, senders))
         raise Crash
 
     setup.backend.run = run  # type: ignore[method-assign]
@@ -234,7 +248,7 @@ def scaled(setup: Setup) -> None:
 
 
 def riding(setup: Setup) -> None:
-    setup.driver.adopt(setup.plan(1, 5), ride=True)
+    setup.driver.adopt(setup.plan(1, 5), inband=True)
 
 
 def retired(setup: Setup) -> None:
@@ -252,20 +266,24 @@ def test_a_driver_may_die_right_after_a_change(tmp_path: Path, mode: str, change
     forget_all()
     setup.backend = LocalBackend(tmp_path / "later", Cluster.of(3).names)
     setup.driver = Driver(
-        setup.layout, setup.backend, tmp_path, setup.plan(0, 2), keeping=setup.keeping
+        setup.job_graph, setup.backend, tmp_path, setup.plan(0, 2), state_config=setup.state_config
     )
     assert setup.driver.pending() == {"rows": ((80, 120),)}
     assert setup.result() == SUMS
 
 
-@pytest.mark.parametrize("ride", [True, False])
-def test_a_batch_that_was_begun_is_remembered_through_a_change(tmp_path: Path, ride: bool) -> None:
+@pytest.mark.parametrize("inband", [True, False])
+def test_a_batch_that_was_begun_is_remembered_through_a_change(
+    tmp_path: Path, inband: bool
+) -> None:
     setup = Setup(tmp_path, "checkpoint")
     setup.batch()
     crash_in_next_batch(setup)
-    setup.driver.adopt(setup.plan(1, 5), ride=ride)
+    setup.driver.adopt(setup.plan(1, 5), inband=inband)
     again = LocalBackend(tmp_path / "later", Cluster.of(3).names)
-    later = Driver(setup.layout, again, tmp_path, setup.plan(0, 2), keeping=setup.keeping)
+    later = Driver(
+        setup.job_graph, again, tmp_path, setup.plan(0, 2), state_config=setup.state_config
+    )
     assert later.pending() == {"rows": ((40, 80),)}
 
 
@@ -278,17 +296,19 @@ def test_what_was_rebuilt_from_damaged_fragments_is_coded_anew(tmp_path: Path) -
         path.unlink()
     setup.backend.lose(instance.place.partition("/")[0])
     # A home that keeps none of its fragments, so that nothing but the damage asks for new ones.
-    keepers = {
-        k for block in setup.driver.ledger.catalog.find("sums", "sum", 0) for k in block.keepers
+    backup_nodes = {
+        k
+        for block in setup.driver.registry.catalog.find("sums", "sum", 0)
+        for k in block.backup_nodes
     }
     plans = [setup.plan(turn, 3) for turn in range(NODES)]
-    setup.driver.adopt(next(p for p in plans if str(p.placement["sum"][0]) not in keepers))
+    setup.driver.adopt(next(p for p in plans if str(p.placement["sum"][0]) not in backup_nodes))
     assert instance.worn
     setup.batch(2)
     assert not instance.worn
     kept = {p.name for p in (tmp_path / "nodes").rglob("fragments/sum/0/*")}
     assert {
-        f"{b.first}-{b.last}.0of1.0" for b in setup.driver.ledger.catalog.find("sums", "sum", 0)
+        f"{b.first}-{b.last}.0of1.0" for b in setup.driver.registry.catalog.find("sums", "sum", 0)
     } <= kept
     assert setup.result() == SUMS
 
@@ -367,20 +387,20 @@ def test_state_never_goes_back_when_every_batch_should_be_kept(tmp_path: Path) -
     setup = Setup(tmp_path, "peers")
     setup.batch()
     home = setup.driver.plan.placement["sum"][0].node
-    setup.driver.ledger.retiring |= {node for node in setup.backend.nodes if node != home}
+    setup.driver.registry.retiring |= {node for node in setup.backend.nodes if node != home}
     setup.batch()
     setup.backend.lose(home)
     with pytest.raises(StateLost, match="peers have version 0 at the most"):
         setup.driver.adopt(setup.plan(1, 3))
 
 
-@pytest.mark.parametrize("ride", [True, False])
-def test_old_fragments_and_copies_go(tmp_path: Path, ride: bool) -> None:
+@pytest.mark.parametrize("inband", [True, False])
+def test_old_fragments_and_copies_go(tmp_path: Path, inband: bool) -> None:
     setup = Setup(tmp_path, "peers")
     sizes = []
     for turn in range(40):
         if turn % 10 == 9:
-            setup.driver.adopt(setup.plan(turn, 3), ride=ride)
+            setup.driver.adopt(setup.plan(turn, 3), inband=inband)
         setup.driver.run_batch({"rows": ((0, 40),)})
         sizes.append(len([p for p in (tmp_path / "nodes").rglob("*") if p.is_file()]))
     assert max(sizes) < 5 * 20 * 4
@@ -404,7 +424,9 @@ ACTIONS = st.lists(
 )
 
 
-def in_portions(setup: Setup, plan: Plan, most: int, *, ride: bool = False) -> Iterator[Carried]:
+def in_portions(
+    setup: Setup, plan: Plan, most: int, *, inband: bool = False
+) -> Iterator[MigrationResult]:
     """Adopt a plan with a table, dealing so many bytes at a time."""
     held = setup.driver.held["sum"].table
     assert held is not None
@@ -413,7 +435,7 @@ def in_portions(setup: Setup, plan: Plan, most: int, *, ride: bool = False) -> I
     try:
         for _ in range(1000):
             part = setup.driver.portion(plan)
-            yield setup.driver.adopt(part, ride=ride)
+            yield setup.driver.adopt(part, inband=inband)
             if part is plan:
                 return
     finally:
@@ -423,14 +445,14 @@ def in_portions(setup: Setup, plan: Plan, most: int, *, ride: bool = False) -> I
 
 @pytest.mark.parametrize("mode", ["peers", "both"])
 @pytest.mark.parametrize("instances", [1, 2, 3, 7])
-@pytest.mark.parametrize("ride", [True, False])
+@pytest.mark.parametrize("inband", [True, False])
 def test_partitions_are_dealt_in_portions(
-    tmp_path: Path, mode: str, instances: int, ride: bool
+    tmp_path: Path, mode: str, instances: int, inband: bool
 ) -> None:
     setup = Setup(tmp_path, mode)
     setup.batch(200)
     plan, took = setup.plan(1, instances), []
-    for one in in_portions(setup, plan, 400, ride=ride):
+    for one in in_portions(setup, plan, 400, inband=inband):
         took.append(one)
         used = setup.driver.plan.routing["sum"].partitions
         assert max(used) < len(setup.driver.held["sum"].instances)
@@ -457,16 +479,16 @@ def test_a_portion_is_one_partition_at_least_and_all_if_there_is_room(
     assert moved == [48] if most > 1 else set(moved) == {1}
 
 
-@pytest.mark.parametrize("ride", [True, False])
-def test_an_executor_lost_between_portions_costs_nothing(tmp_path: Path, ride: bool) -> None:
+@pytest.mark.parametrize("inband", [True, False])
+def test_an_executor_lost_between_portions_costs_nothing(tmp_path: Path, inband: bool) -> None:
     setup = Setup(tmp_path, "peers", check=2)
     setup.batch(200)
-    for number, _ in enumerate(in_portions(setup, setup.plan(0, 5), 400, ride=ride)):
+    for number, _ in enumerate(in_portions(setup, setup.plan(0, 5), 400, inband=inband)):
         setup.batch(5)
         if number == 1:
             break
     setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
-    setup.driver.adopt(setup.plan(0, 5), ride=ride)
+    setup.driver.adopt(setup.plan(0, 5), inband=inband)
     assert setup.result() == SUMS
 
 
@@ -489,7 +511,7 @@ def test_any_schedule_of_moves_and_losses(
     actions: list[tuple[str, int]],
     mode: str,
     every: int,
-    ride: bool,
+    inband: bool,
 ) -> None:
     setup = Setup(tmp_path_factory.mktemp("run"), mode, every=every)
     setup.batch()
@@ -497,7 +519,7 @@ def test_any_schedule_of_moves_and_losses(
     for kind, number in actions:
         if kind == "move":
             turn = number
-            setup.driver.adopt(setup.plan(turn, instances), ride=ride)
+            setup.driver.adopt(setup.plan(turn, instances), inband=inband)
         elif kind == "prepare":
             # Copying goes on while other things happen, or is over when they do.
             setup.driver.prepare(setup.plan(number, instances))
@@ -505,14 +527,14 @@ def test_any_schedule_of_moves_and_losses(
                 copied()
         elif kind == "scale":
             instances = number
-            setup.driver.adopt(setup.plan(turn, instances), ride=ride)
+            setup.driver.adopt(setup.plan(turn, instances), inband=inband)
         elif kind == "portions":
             instances = number
-            for _ in in_portions(setup, setup.plan(turn, instances), 500, ride=ride):
+            for _ in in_portions(setup, setup.plan(turn, instances), 500, inband=inband):
                 setup.batch(5)
         elif kind == "lose" and len(setup.backend.nodes) > 2:
             setup.backend.lose(setup.backend.nodes[number % len(setup.backend.nodes)])
-            setup.driver.adopt(setup.plan(turn, instances), ride=ride)
+            setup.driver.adopt(setup.plan(turn, instances), inband=inband)
             setup.batch(10)
         elif kind == "forget":
             forget_all()
@@ -544,9 +566,9 @@ def stored(setup: Setup) -> list[Path]:
 def test_batches_whose_changes_the_driver_holds_have_no_keepers(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "peers", every=3)
     for number in range(9):
-        wave = setup.driver.wave({}, setup.driver.number + 1)
-        assert wave.hold
-        assert not wave.keepers
+        spec = setup.driver.spec({}, setup.driver.number + 1)
+        assert spec.hold
+        assert not spec.backup_nodes
         given_to_peers()
         assert bool(stored(setup)) is (number >= 3)
         setup.batch()
@@ -573,9 +595,9 @@ def test_what_was_saved_while_there_were_no_peers_is_kept_when_there_are(
     setup = Setup(tmp_path, "peers", every=every)
     setup.batch(100)
     home = setup.driver.plan.placement["sum"][0].node
-    setup.driver.ledger.retiring |= {node for node in setup.backend.nodes if node != home}
+    setup.driver.registry.retiring |= {node for node in setup.backend.nodes if node != home}
     setup.batch(10)
-    setup.driver.ledger.retiring.clear()
+    setup.driver.registry.retiring.clear()
     for _ in range(3):
         setup.batch(10)
     setup.backend.lose(home)
@@ -590,7 +612,7 @@ def test_a_node_is_rebuilt_from_peers_and_the_driver(tmp_path: Path) -> None:
     for _ in range(4):
         setup.batch(10)
         given_to_peers()
-    blocks = setup.driver.ledger.blocks("sum", 0)
+    blocks = setup.driver.registry.blocks("sum", 0)
     assert {block.held for block in blocks} == {True, False}
     setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
     assert setup.driver.adopt(setup.plan(1, 3)).rebuilt
@@ -627,7 +649,7 @@ def test_much_goes_to_peers_at_once(
     setup = Setup(tmp_path, "peers", every=100)
     held = []
     for _ in range(8):
-        held.append(setup.driver.wave({}, setup.driver.number + 1).hold)
+        held.append(setup.driver.spec({}, setup.driver.number + 1).hold)
         setup.batch(30)
     assert held[0]
     assert not all(held)
@@ -684,11 +706,11 @@ def test_a_part_that_is_missing_is_noticed(tmp_path: Path) -> None:
 
 def test_coding_holds_one_part_in_memory_at_a_time(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "peers", check=1)
-    wave = setup.driver.wave({}, 1)
+    spec = setup.driver.spec({}, 1)
     content = bytes(8 * fragments_module.PART_BYTES)
     tracemalloc.start()
     try:
-        size = sum(len(f.body) for f in fragments(wave, "sum", 0, Span(0, 0), content))
+        size = sum(len(f.body) for f in fragments(spec, "sum", 0, Segment(0, 0), content))
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -704,9 +726,9 @@ def coming(setup: Setup) -> list[Path]:
     return [p for p in setup.backend.root.glob("*/coming/**/*") if p.is_file()]
 
 
-def begun(tmp_path: Path, mode: str = "peers", **keeping: Any) -> tuple[Setup, Plan]:
+def begun(tmp_path: Path, mode: str = "peers", **state_config: Any) -> tuple[Setup, Plan]:
     """Run some batches, and copy the state ahead of a plan."""
-    setup = Setup(tmp_path, mode, **keeping)
+    setup = Setup(tmp_path, mode, **state_config)
     setup.batch(200)
     setup.batch(10)
     plan = setup.plan(1, 3)
@@ -734,10 +756,10 @@ def test_only_what_is_newer_than_the_copies_is_carried(
     forget_all()
     all_of_it, took = whole.driver.adopt(plan), setup.driver.adopt(plan)
     assert took.moved == all_of_it.moved > 0
-    assert took.ahead_bytes > 0
-    assert took.not_ahead == ""
-    assert all_of_it.ahead_bytes == 0
-    assert took.state_bytes + took.ahead_bytes == all_of_it.state_bytes
+    assert took.precopied_bytes > 0
+    assert took.not_precopied == ""
+    assert all_of_it.precopied_bytes == 0
+    assert took.state_bytes + took.precopied_bytes == all_of_it.state_bytes
     assert took.state_bytes < all_of_it.state_bytes / 2 or batches == 12
     if not batches:
         assert took.state_bytes == 0
@@ -755,8 +777,8 @@ def test_what_was_written_anew_meanwhile_is_copied_again(tmp_path: Path) -> None
     copied()
     assert setup.driver.prepare(plan)
     took = setup.driver.adopt(plan)
-    assert (took.state_bytes, took.not_ahead) == (0, "")
-    assert took.ahead_bytes > 0
+    assert (took.state_bytes, took.not_precopied) == (0, "")
+    assert took.precopied_bytes > 0
     assert setup.result() == SUMS
 
 
@@ -801,7 +823,7 @@ def test_copies_that_are_not_what_was_said_are_not_used(
     setup.batch(5)
     forget_all()
     took = setup.driver.adopt(plan)
-    assert "are gone" in took.not_ahead
+    assert "are gone" in took.not_precopied
     assert took.state_bytes > 0
     assert not coming(setup)
     assert setup.result() == SUMS
@@ -829,7 +851,7 @@ def test_runs_that_vanish_while_they_are_copied_are_carried_later(tmp_path: Path
         assert not setup.driver.prepare(plan)
     held.set()
     copied()
-    assert setup.driver.adopt(plan).not_ahead == ""
+    assert setup.driver.adopt(plan).not_precopied == ""
     assert setup.result() == SUMS
 
 
@@ -850,8 +872,8 @@ def test_a_copy_that_fails_is_told_and_everything_is_carried(tmp_path: Path) -> 
     copied()
     assert setup.driver.prepare(plan), "it is not tried again"
     took = setup.driver.adopt(plan)
-    assert took.not_ahead == "RuntimeError: the executor is gone"
-    assert took.ahead_bytes == 0 < took.state_bytes
+    assert took.not_precopied == "RuntimeError: the executor is gone"
+    assert took.precopied_bytes == 0 < took.state_bytes
     assert setup.result() == SUMS
 
 
@@ -888,7 +910,7 @@ def test_copies_of_a_change_that_was_dropped_go(tmp_path: Path, turn: int) -> No
     while not setup.driver.prepare(other):
         copied()
     took = setup.driver.adopt(other)
-    assert bool(took.ahead_bytes) is (turn == 2)
+    assert bool(took.precopied_bytes) is (turn == 2)
     setup.batch(5)
     assert not coming(setup)
     assert setup.result() == SUMS
@@ -898,7 +920,7 @@ def test_copies_of_a_change_that_was_dropped_go(tmp_path: Path, turn: int) -> No
 def test_copies_for_another_place_are_not_used(tmp_path: Path) -> None:
     setup, _ = begun(tmp_path)
     took = setup.driver.adopt(setup.plan(2, 3))
-    assert took.ahead_bytes == 0 < took.state_bytes
+    assert took.precopied_bytes == 0 < took.state_bytes
     setup.batch(5)
     assert not coming(setup)
     assert setup.result() == SUMS
@@ -945,15 +967,15 @@ def test_state_comes_with_the_batch_and_no_job_is_run_for_it(tmp_path: Path) -> 
         raise AssertionError(f"the stream stands still to {name}")
 
     setup.backend.job = job  # type: ignore[method-assign]
-    told = setup.driver.adopt(plan, ride=True)
+    told = setup.driver.adopt(plan, inband=True)
     assert (told.state_bytes, told.moved) == (0, 5)
-    assert told.riding_bytes > 0
+    assert told.inband_bytes > 0
     assert places(setup) == before, "the old homes are in charge until it is committed"
     assert "survives" in setup.driver.promise()
     result = setup.driver.run_batch({"rows": ((200, 210),)})
-    assert result.ride is not None
-    assert (result.ride.moved, result.ride.failed, result.ride.not_ahead) == (5, "", "")
-    assert result.ride.riding_bytes == told.riding_bytes
+    assert result.inband is not None
+    assert (result.inband.moved, result.inband.failed, result.inband.not_precopied) == (5, "", "")
+    assert result.inband.inband_bytes == told.inband_bytes
     assert places(setup) == [str(spot) for spot in plan.placement["sum"]] != before
     assert not list(setup.backend.root.glob("*/arriving-*"))
     setup.position = 210
@@ -965,13 +987,13 @@ def test_state_comes_with_the_batch_and_no_job_is_run_for_it(tmp_path: Path) -> 
 def test_what_was_copied_ahead_does_not_come_again(tmp_path: Path, mode: str) -> None:
     setup, plan = begun(tmp_path, mode)
     setup.batch(3)
-    told = setup.driver.adopt(plan, ride=True)
+    told = setup.driver.adopt(plan, inband=True)
     forget_all()
     setup.position += 3
-    ride = setup.driver.run_batch({"rows": ((setup.position - 3, setup.position),)}).ride
-    assert ride is not None
-    assert ride.ahead_bytes == told.ahead_bytes > 0
-    assert 0 < ride.riding_bytes == told.riding_bytes < ride.ahead_bytes
+    inband = setup.driver.run_batch({"rows": ((setup.position - 3, setup.position),)}).inband
+    assert inband is not None
+    assert inband.precopied_bytes == told.precopied_bytes > 0
+    assert 0 < inband.inband_bytes == told.inband_bytes < inband.precopied_bytes
     assert not coming(setup)
     assert setup.result() == SUMS
 
@@ -979,13 +1001,13 @@ def test_what_was_copied_ahead_does_not_come_again(tmp_path: Path, mode: str) ->
 def test_rows_that_are_dealt_anew_come_with_the_batch(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "peers")
     setup.batch(200)
-    told = setup.driver.adopt(setup.plan(2, 5), ride=True)
-    assert told.dealt == 5
+    told = setup.driver.adopt(setup.plan(2, 5), inband=True)
+    assert told.repartitioned == 5
     assert told.moved > 0
     setup.position += 5
-    ride = setup.driver.run_batch({"rows": ((200, 205),)}).ride
-    assert ride is not None
-    assert ride.riding_bytes > 0
+    inband = setup.driver.run_batch({"rows": ((200, 205),)}).inband
+    assert inband is not None
+    assert inband.inband_bytes > 0
     assert len(setup.driver.held["sum"].instances) == 5
     assert "survives any 2 nodes" in setup.driver.promise()
     assert setup.result() == SUMS
@@ -1000,12 +1022,12 @@ def test_a_batch_that_fails_leaves_the_old_homes_in_charge(
     setup, _ = begun(tmp_path)
     before, homes = setup.driver.plan, places(setup)
     plan = setup.plan(1, instances)
-    setup.driver.adopt(plan, ride=True)
+    setup.driver.adopt(plan, inband=True)
     crash_in_next_batch(setup)
     del setup.backend.run
     assert places(setup)[:3] == homes[: len(places(setup))]
     if not again:
-        setup.driver.adopt(before, ride=True)
+        setup.driver.adopt(before, inband=True)
     setup.batch()
     assert setup.driver.plan.parallelism["sum"] == (instances if again else 3)
     assert setup.result() == SUMS
@@ -1017,12 +1039,12 @@ def test_state_that_does_not_come_is_carried_before_the_batch(tmp_path: Path, sp
     setup, plan = begun(tmp_path)
     spoil(coming(setup))
     forget_all()
-    setup.driver.adopt(plan, ride=True)
+    setup.driver.adopt(plan, inband=True)
     setup.position += 5
-    ride = setup.driver.run_batch({"rows": ((setup.position - 5, setup.position),)}).ride
-    assert ride is not None
-    assert "did not come" in ride.not_ahead
-    assert ride.state_bytes > 0
+    inband = setup.driver.run_batch({"rows": ((setup.position - 5, setup.position),)}).inband
+    assert inband is not None
+    assert "did not come" in inband.not_precopied
+    assert inband.state_bytes > 0
     assert places(setup) == [str(spot) for spot in plan.placement["sum"]]
     assert setup.result() == SUMS
 
@@ -1033,17 +1055,17 @@ def test_where_state_cannot_be_moved_the_plan_before_goes_on(
     setup = Setup(tmp_path, "peers")
     setup.batch(200)
     before, homes = setup.driver.plan, places(setup)
-    monkeypatch.setattr(Ride, "riders", lambda ride, wave: {})
+    monkeypatch.setattr(InbandMigration, "senders", lambda inband, spec: {})
 
     def job(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
         raise StateLost("the disk is full")
 
     setup.backend.job = job  # type: ignore[method-assign]
-    setup.driver.adopt(setup.plan(1, 3), ride=True)
-    ride = setup.driver.run_batch({"rows": ((200, 205),)}).ride
+    setup.driver.adopt(setup.plan(1, 3), inband=True)
+    inband = setup.driver.run_batch({"rows": ((200, 205),)}).inband
     setup.position = 205
-    assert ride is not None
-    assert ride.failed == "the disk is full"
+    assert inband is not None
+    assert inband.failed == "the disk is full"
     assert setup.driver.plan.placement == before.placement
     assert places(setup) == homes
     assert setup.result() == SUMS
@@ -1057,7 +1079,7 @@ def test_nodes_that_state_still_comes_from_are_not_given_up_before_it_has(tmp_pa
     number = before.nodes.index(gone)
     homes = np.where(before.node_of == number, (number + 1) % NODES, before.node_of)
     plan = replace(before, node_of=frozen_ints(homes), active=())
-    setup.driver.adopt(plan, ride=True)
+    setup.driver.adopt(plan, inband=True)
     setup.driver.retire([gone])
     assert places(setup) == [str(spot) for spot in plan.placement["sum"]]
     setup.backend.lose(gone)
@@ -1069,9 +1091,9 @@ def test_a_node_lost_while_state_is_to_come_from_it(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "peers", check=2)
     setup.batch(200)
     lost = setup.driver.plan.placement["sum"][0].node
-    setup.driver.adopt(setup.plan(1, 3), ride=True)
+    setup.driver.adopt(setup.plan(1, 3), inband=True)
     setup.backend.lose(lost)
-    took = setup.driver.adopt(setup.plan(1, 3), ride=True)
+    took = setup.driver.adopt(setup.plan(1, 3), inband=True)
     assert took.rebuilt
     assert setup.result() == SUMS
 
@@ -1095,19 +1117,19 @@ def test_what_a_failed_attempt_wrote_makes_nothing_else_go(
     for _ in range(2):
         setup.batch(5)
     # Instances that deal more than half of their rows write all of them anew, in vain.
-    setup.driver.adopt(setup.plan(1, instances), ride=True)
+    setup.driver.adopt(setup.plan(1, instances), inband=True)
     crash_in_next_batch(setup)
     del setup.backend.run
     forget_all()
     if restart:
         again(setup)
     else:
-        setup.driver.adopt(setup.plan(0, 3), ride=True)
+        setup.driver.adopt(setup.plan(0, 3), inband=True)
     for _ in range(3):
         setup.batch(5)
     if mode == "peers":
         setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
-        assert setup.driver.adopt(setup.plan(0, 3), ride=True).rebuilt
+        assert setup.driver.adopt(setup.plan(0, 3), inband=True).rebuilt
     else:
         again(setup)
     assert setup.result() == SUMS
@@ -1118,7 +1140,11 @@ def again(setup: Setup) -> None:
     forget_all()
     shutil.rmtree(setup.backend.root, ignore_errors=True)
     setup.driver = Driver(
-        setup.layout, setup.backend, setup.root, setup.plan(0, 3), keeping=setup.keeping
+        setup.job_graph,
+        setup.backend,
+        setup.root,
+        setup.plan(0, 3),
+        state_config=setup.state_config,
     )
     setup.position = setup.driver.position()["rows"]
     pending = setup.driver.pending()
@@ -1145,9 +1171,9 @@ def test_a_node_lost_while_a_change_is_looked_at(tmp_path: Path) -> None:
 
     setup.backend.alive = dying  # type: ignore[method-assign]
     plan = setup.plan(1, 3)
-    told = setup.driver.adopt(plan, ride=True)
+    told = setup.driver.adopt(plan, inband=True)
     assert told.moved, "it is to come from where it was, which fails the batch, not the run"
-    setup.driver.adopt(setup.plan(1, 3), ride=True)
+    setup.driver.adopt(setup.plan(1, 3), inband=True)
     assert setup.result() == SUMS
 
 
@@ -1180,7 +1206,7 @@ def test_a_plan_on_nodes_that_are_not_there_is_refused_at_once(tmp_path: Path) -
 
     setup.backend.job = job  # type: ignore[method-assign]
     with pytest.raises(StateLost, match="no such place"):
-        setup.driver.adopt(plan, ride=True)
+        setup.driver.adopt(plan, inband=True)
     assert asked == ["carry state"]
     assert setup.driver.plan is before
     assert setup.result() == SUMS

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.state import table as module
-from penstock.state.store import Home, Keeping, forget_all
+from penstock.state.store import StateConfig, StateStore, forget_all
 from penstock.state.table import KeyCollision, KeyedTable, changes, removal
 from penstock.state.versions import FAN, StateLost
 
@@ -63,8 +63,8 @@ def test_a_collision_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
         state.get(table([(2, 0)]))
 
 
-def saved(root: Path, versions: range, **options: Any) -> Home:
-    home = Home(Keeping("checkpoint", str(root), **options), root, "t")
+def saved(root: Path, versions: range, **options: Any) -> StateStore:
+    home = StateStore(StateConfig("checkpoint", str(root), **options), root, "t")
     forget_all()
     state = KeyedTable(("k",))
     for version in versions:
@@ -92,7 +92,7 @@ def test_old_files_go_and_chains_stay_short(tmp_path: Path) -> None:
 
 
 def test_state_beyond_its_memory_is_mapped(tmp_path: Path) -> None:
-    home = Home(Keeping("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
+    home = StateStore(StateConfig("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
     forget_all()
     rng = np.random.default_rng(0)
     state, expected = KeyedTable(("k",)), {}
@@ -188,7 +188,7 @@ def test_a_batch_costs_by_what_it_touches_however_much_changed_before() -> None:
 
 
 def test_hashes_are_mapped_from_a_file_that_is_removed_with_its_run(tmp_path: Path) -> None:
-    home = Home(Keeping("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
+    home = StateStore(StateConfig("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
     forget_all()
     state, changed = KeyedTable(("k",)), pa.table({"k": np.arange(50_000), "v": np.arange(50_000)})
     for version in range(3):

@@ -18,10 +18,10 @@ from penstock.apps.api import latest
 from penstock.common.key_hashing import key_hashes
 from penstock.engine.driver.driver import Driver
 from penstock.engine.errors import StepFailed
-from penstock.engine.job_graph import Layout
+from penstock.engine.job_graph import JobGraph
 from penstock.engine.migration.increments import portion
 from penstock.engine.task.exchange import deal
-from penstock.engine.task.metrics import HOT_KEPT, Notes
+from penstock.engine.task.metrics import HOT_KEPT, TaskMetrics
 from penstock.model import Cluster, Grouping, InvalidValue, Kind, Measurements, Plan
 from penstock.pipeline import (
     Link,
@@ -38,7 +38,7 @@ from penstock.pipeline import (
     tumbling,
 )
 from penstock.runtimes.local import LocalBackend, run_locally, run_to_end
-from penstock.state.store import Keeping
+from penstock.state.store import StateConfig
 from penstock.strategies import Request, strategies
 from penstock.strategies.route.heavy import heaviest
 from penstock.strategies.route.skew import routed
@@ -93,7 +93,7 @@ def test_results_are_those_of_whole_keys(grouping: str, cuts: list[int], worked:
 
 def test_keys_are_merged_by_a_layer_only_where_they_must_be() -> None:
     def vertices(made: Pipeline) -> list[tuple[str, Kind, bool]]:
-        return [(v.name, v.kind, v.splittable) for v in Layout.of(made).vertices]
+        return [(v.name, v.kind, v.splittable) for v in JobGraph.of(made).vertices]
 
     source, sink = ("rows", Kind.SOURCE, False), Memory()
     shared = [source, ("sum", Kind.STATEFUL, True)]
@@ -108,8 +108,8 @@ def test_keys_are_merged_by_a_layer_only_where_they_must_be() -> None:
     assert [name for name, *_ in vertices(further)] == ["rows", "sum-parts", "sum+more"]
 
 
-def planned(layout: Layout, instances: int = 3, nodes: int = 3) -> Plan:
-    topology = layout.topology(2)
+def planned(job_graph: JobGraph, instances: int = 3, nodes: int = 3) -> Plan:
+    topology = job_graph.topology(2)
     if "sum" in {o.name for o in topology.operators}:
         topology = topology.with_parallelism({"sum": instances})
     plan = strategies.make("even").plan(Request(topology, Cluster.of(nodes, slots=100)))
@@ -117,28 +117,32 @@ def planned(layout: Layout, instances: int = 3, nodes: int = 3) -> Plan:
     return plan
 
 
-def split_plan(layout: Layout, keys: dict[str, tuple[int, ...]], instances: int = 3) -> Plan:
+def split_plan(job_graph: JobGraph, keys: dict[str, tuple[int, ...]], instances: int = 3) -> Plan:
     table = replace(
         TwoTier(8).table(instances),
         split={int(key_hashes(pa.table({"k": [key]}), ("k",))[0]): to for key, to in keys.items()},
     )
-    return replace(planned(layout, instances), routing={"sum": table})
+    return replace(planned(job_graph, instances), routing={"sum": table})
 
 
-def run_of(tmp_path: Path, layout: Layout, plan: Plan, keeping: Keeping | None = None) -> Driver:
+def run_of(
+    tmp_path: Path, job_graph: JobGraph, plan: Plan, state_config: StateConfig | None = None
+) -> Driver:
     backend = LocalBackend(tmp_path / "nodes", plan.nodes)
-    return Driver(layout, backend, tmp_path / "run", plan, keeping=keeping)
+    return Driver(job_graph, backend, tmp_path / "run", plan, state_config=state_config)
 
 
 def test_a_routing_table_splits_keys(tmp_path: Path) -> None:
     sink = Memory()
-    layout = Layout.of(pipeline(sink, split=True, work=looked_at))
-    plan = strategies.make("penstock").plan(Request(layout.topology(2), Cluster.of(2, slots=100)))
+    job_graph = JobGraph.of(pipeline(sink, split=True, work=looked_at))
+    plan = strategies.make("penstock").plan(
+        Request(job_graph.topology(2), Cluster.of(2, slots=100))
+    )
     assert isinstance(plan, Plan)
     assert set(plan.routing) == {"sum"}
 
     def busiest(plan: Plan, where: str) -> int:
-        (result,) = run_to_end(run_of(tmp_path / where, layout, plan))
+        (result,) = run_to_end(run_of(tmp_path / where, job_graph, plan))
         return max(s.rows_in for s in result.stats if s.vertex == "sum")
 
     assert busiest(plan, "whole") >= 60
@@ -164,13 +168,13 @@ plans = st.tuples(st.integers(2, 4), st.none() | ways, st.none() | ways)
 def test_keys_may_be_split_and_whole_and_moved_between_batches(
     steps: list[tuple[int, tuple[int, Any, Any]]],
     mode: str,
-    ride: bool,
+    inband: bool,
     restarts: set[int],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        sink, keeping = Memory(), Keeping(mode=mode, raw=1, check=1)
-        layout = Layout.of(pipeline(sink, split=True, work=looked_at))
-        driver = run_of(Path(folder), layout, split_plan(layout, {}), keeping)
+        sink, state_config = Memory(), StateConfig(mode=mode, raw=1, check=1)
+        job_graph = JobGraph.of(pipeline(sink, split=True, work=looked_at))
+        driver = run_of(Path(folder), job_graph, split_plan(job_graph, {}), state_config)
         ends = sorted(cut for cut, _ in steps)
         start = 0
         for number, (cut, (_, (count, hot, other))) in enumerate(zip(ends, steps, strict=True)):
@@ -178,11 +182,13 @@ def test_keys_may_be_split_and_whole_and_moved_between_batches(
             wanted = {
                 key: tuple(i for i in to if i < count) for key, to in keys.items() if to is not None
             }
-            made = split_plan(layout, {k: to for k, to in wanted.items() if len(to) > 1}, count)
+            made = split_plan(job_graph, {k: to for k, to in wanted.items() if len(to) > 1}, count)
             if number in restarts and mode != "peers":
-                driver = Driver(layout, driver.backend, driver.root, made, keeping=keeping)
+                driver = Driver(
+                    job_graph, driver.backend, driver.root, made, state_config=state_config
+                )
             else:
-                driver.adopt(made, ride=ride)
+                driver.adopt(made, inband=inband)
             driver.run_batch({"rows": ((start, cut),)})
             expected = DATA.slice(0, cut).group_by("k").aggregate([("v", "sum"), ("v", "count")])
             got = {row["k"]: (row["t"], row["n"]) for row in sink.latest("k").to_pylist()}
@@ -202,9 +208,9 @@ def test_shares_outlive_a_failed_attempt_and_a_lost_home(tmp_path: Path) -> None
             raise ValueError("no")
         return batch
 
-    layout = Layout.of(pipeline(sink, split=True, work=now_and_then))
-    plan = split_plan(layout, {"hot": (0, 1, 2)})
-    driver = run_of(tmp_path, layout, plan, Keeping(mode="peers", raw=1, check=1))
+    job_graph = JobGraph.of(pipeline(sink, split=True, work=now_and_then))
+    plan = split_plan(job_graph, {"hot": (0, 1, 2)})
+    driver = run_of(tmp_path, job_graph, plan, StateConfig(mode="peers", raw=1, check=1))
     driver.run_batch({"rows": ((0, 50),)})
     assert set(driver.shares) == {"sum"}
     before = driver.shares
@@ -231,17 +237,19 @@ def test_a_portion_splits_keys_over_the_instances_that_it_has(tmp_path: Path) ->
         .keyed("more", by="k", reduce={"n": count()}, after="rows")
         .sink("o", Memory())
     )
-    layout = Layout.of(made)
+    job_graph = JobGraph.of(made)
 
     def plan(instances: int, more: int, ways: tuple[int, ...]) -> Plan:
-        topology = layout.topology(2).with_parallelism({"sum": instances, "more": more})
+        topology = job_graph.topology(2).with_parallelism({"sum": instances, "more": more})
         first = strategies.make("even").plan(Request(topology, Cluster.of(3, slots=100)))
         assert isinstance(first, Plan)
         table = replace(resize(TwoTier(8).table(2), instances), split={HOT: ways})
         other = resize(TwoTier(8).table(3), more)
         return replace(first, routing={"sum": table, "more": other})
 
-    driver = run_of(tmp_path, layout, plan(2, 3, (0, 1)), Keeping(mode="peers", raw=1, check=1))
+    driver = run_of(
+        tmp_path, job_graph, plan(2, 3, (0, 1)), StateConfig(mode="peers", raw=1, check=1)
+    )
     driver.run_batch({"rows": ((0, 50),)})
     part = portion(
         plan(3, 2, (0, 1, 2)),
@@ -251,7 +259,7 @@ def test_a_portion_splits_keys_over_the_instances_that_it_has(tmp_path: Path) ->
     )
     assert part.parallelism["sum"] == 2
     assert dict(part.routing["sum"].split) == {HOT: (0, 1)}
-    driver.adopt(part, ride=True)
+    driver.adopt(part, inband=True)
     driver.run_batch({"rows": ((50, 100),)})
 
 
@@ -263,8 +271,8 @@ def test_files_hold_every_key_of_a_batch_once(tmp_path: Path) -> None:
         .keyed("sum", by="k", reduce=REDUCE, work=looked_at, split=True, parallelism=3)
         .sink("out", parquet(out))
     )
-    layout = Layout.of(made)
-    driver = run_of(tmp_path, layout, split_plan(layout, {"hot": (0, 1, 2), "k1": (0, 2)}))
+    job_graph = JobGraph.of(made)
+    driver = run_of(tmp_path, job_graph, split_plan(job_graph, {"hot": (0, 1, 2), "k1": (0, 2)}))
     (result,) = run_to_end(driver)
     rows = pq.read_table(out).drop_columns(["batch"]).to_pylist()
     assert sorted(rows, key=lambda row: str(row["k"])) == WHOLE
@@ -294,7 +302,7 @@ def test_what_a_home_could_not_be_told_of_is_merged_by_a_layer() -> None:
     ):
         sink = Memory()
         whole = made.sink("out", sink)
-        assert len(Layout.of(whole).layers) == 3
+        assert len(JobGraph.of(whole).layers) == 3
         run_locally(whole, [40])
         by = made["sum"].keyed
         assert by is not None
@@ -322,15 +330,15 @@ def test_rows_that_are_left_out_are_not_counted_twice(
 
     reduce = merging(made, merge, pa.schema([("n", pa.int64())]), finish=picky)
     sink = Memory()
-    layout = Layout.of(
+    job_graph = JobGraph.of(
         Pipeline("p")
         .source("rows", Rows(DATA), parallelism=2)
         .keyed("sum", by="k", reduce=reduce, work=looked_at, split=True, parallelism=3)
         .sink("out", sink)
     )
-    plan = split_plan(layout, keys)
+    plan = split_plan(job_graph, keys)
     backend = LocalBackend(tmp_path / "nodes", plan.nodes)
-    driver = Driver(layout, backend, tmp_path / "run", plan, on_error="skip")
+    driver = Driver(job_graph, backend, tmp_path / "run", plan, on_error="skip")
     results = run_to_end(driver, [30, 60])
     assert sum(result.skipped for result in results) == KEYS.count("k3")
     got = {row["k"]: row["n"] for row in sink.latest("k").to_pylist()}
@@ -339,13 +347,13 @@ def test_rows_that_are_left_out_are_not_counted_twice(
 
 def test_what_fails_while_shares_are_merged_names_its_step(tmp_path: Path) -> None:
     rows = pa.table({"k": ["hot"] * 60, "v": [4] * 60})
-    layout = Layout.of(
+    job_graph = JobGraph.of(
         Pipeline("p")
         .source("rows", Rows(rows), parallelism=1)
         .keyed("sum", by="k", reduce={"t": total("v", pa.int8())}, work=looked_at, split=True)
         .sink("out", Memory())
     )
-    driver = run_of(tmp_path, layout, split_plan(layout, {"hot": (0, 1, 2)}))
+    driver = run_of(tmp_path, job_graph, split_plan(job_graph, {"hot": (0, 1, 2)}))
     driver.run_batch({"rows": ((0, 30),)})
     with pytest.raises(StepFailed, match="while split keys were merged"):
         driver.run_batch({"rows": ((30, 33),)})
@@ -357,20 +365,22 @@ def test_shares_come_home_after_a_restart_with_another_pipeline(
     tmp_path: Path, now: dict[str, Any]
 ) -> None:
     sink = Memory()
-    layout = Layout.of(pipeline(sink, split=True, work=looked_at))
-    driver = run_of(tmp_path, layout, split_plan(layout, {"hot": (0, 1, 2)}))
+    job_graph = JobGraph.of(pipeline(sink, split=True, work=looked_at))
+    driver = run_of(tmp_path, job_graph, split_plan(job_graph, {"hot": (0, 1, 2)}))
     driver.run_batch({"rows": ((0, 50),)})
     assert driver.shares
-    again = Layout.of(pipeline(sink, work=looked_at, **(now or {"split": True})))
+    again = JobGraph.of(pipeline(sink, work=looked_at, **(now or {"split": True})))
     driver = run_of(tmp_path, again, planned(again))
     run_to_end(driver)
     assert found(sink) == WHOLE
 
 
 def test_shares_that_nobody_can_merge_are_refused(tmp_path: Path) -> None:
-    layout = Layout.of(pipeline(Memory(), split=True, work=looked_at))
-    run_of(tmp_path, layout, split_plan(layout, {"hot": (0, 1, 2)})).run_batch({"rows": ((0, 50),)})
-    other = Layout.of(
+    job_graph = JobGraph.of(pipeline(Memory(), split=True, work=looked_at))
+    run_of(tmp_path, job_graph, split_plan(job_graph, {"hot": (0, 1, 2)})).run_batch(
+        {"rows": ((0, 50),)}
+    )
+    other = JobGraph.of(
         Pipeline("p")
         .source("rows", Rows(DATA), parallelism=2)
         .keyed("sum", by="k", update=lambda rows, state: (None, None), state=pa.schema([]))
@@ -381,10 +391,10 @@ def test_shares_that_nobody_can_merge_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_planner_splits_what_was_measured_hot() -> None:
-    notes = Notes()
-    topology = Layout.of(pipeline(Memory(), split=True)).topology(2)
+    metrics = TaskMetrics()
+    topology = JobGraph.of(pipeline(Memory(), split=True)).topology(2)
     tables, _ = routed(topology, None, None, chi=0.3, partitions=8)
-    notes.hashes(
+    metrics.hashes(
         "sum",
         Link("rows", Grouping.FIELDS, ("k",)),
         DATA,
@@ -392,9 +402,9 @@ def test_the_planner_splits_what_was_measured_hot() -> None:
         3,
         single=True,
     )
-    hot = {key: float(n) for key, n in notes.stats()["hot_keys"]["sum"].items()}
+    hot = {key: float(n) for key, n in metrics.stats()["hot_keys"]["sum"].items()}
     assert hot[HOT] == 60.0
-    rates = {"sum": notes.partitions["sum"].astype(float)}
+    rates = {"sum": metrics.partitions["sum"].astype(float)}
     measured = Measurements(partition_rates=rates, hot_keys={"sum": hot})
     plan = strategies.make("penstock").plan(Request(topology, Cluster.of(2, slots=100)))
     assert isinstance(plan, Plan)
@@ -407,8 +417,8 @@ def test_the_planner_splits_what_was_measured_hot() -> None:
 def test_split_keys_begin_elsewhere_in_every_batch() -> None:
     table = pa.table({"k": ["hot"]})
     link = Link("rows", Grouping.FIELDS, ("k",))
-    layout = Layout.of(pipeline(Memory(), split=True))
-    tables, _ = routed(layout.topology(2), None, None, chi=0.3, partitions=8)
+    job_graph = JobGraph.of(pipeline(Memory(), split=True))
+    tables, _ = routed(job_graph.topology(2), None, None, chi=0.3, partitions=8)
     split = replace(tables["sum"], split={HOT: (0, 1, 2)})
     reached = {next(deal(table, link, 3, table_of=split, turn=turn))[0] for turn in range(3)}
     assert reached == {0, 1, 2}
@@ -443,12 +453,12 @@ def test_the_heaviest_keys_are_counted_exactly(keys: list[int], share: float, mo
 def test_only_few_hot_keys_are_told_and_none_of_what_was_reduced() -> None:
     link = Link("rows", Grouping.FIELDS, ("k",))
     many = pa.table({"k": np.repeat(np.arange(100), 3)})
-    notes = Notes()
+    metrics = TaskMetrics()
     for _ in range(2):
-        notes.hashes("x", link, many, None, 20, single=True)
-        notes.hashes("y", link, many, None, 20, single=False)
-        notes.hashes("z", link, many, None, 1, single=True)
-    told = notes.stats()["hot_keys"]
+        metrics.hashes("x", link, many, None, 20, single=True)
+        metrics.hashes("y", link, many, None, 20, single=False)
+        metrics.hashes("z", link, many, None, 1, single=True)
+    told = metrics.stats()["hot_keys"]
     assert set(told) == {"x"}
     assert len(told["x"]) == HOT_KEPT
     assert set(told["x"].values()) == {6}
