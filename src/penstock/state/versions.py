@@ -75,6 +75,6 @@ def outdated(runs: Iterable[Segment], committed: int, needed: Collection[Segment
     --------
     >>> runs = [Segment(0, 2), Segment(3, 4), Segment(0, 3), Segment(5, 5)]
     >>> outdated(runs, 4, [Segment(3, 4), Segment(0, 2)])
-    {Span(first=0, last=3)}
+    {Segment(first=0, last=3)}
     """
     return {run for run in runs if run.last <= committed and run not in needed}

@@ -80,7 +80,8 @@ def parse_fault(text: str) -> SimulatedFault:
     Examples
     --------
     >>> parse_fault("slow-node@t=60:factor=0.25")
-    Fault(kind=<FaultKind.SLOW_NODE: 'slow-node'>, at_s=60.0, node=None, factor=0.25, count=1)
+    SimulatedFault(kind=<SimulatedFaultKind.SLOW_NODE: 'slow-node'>, at_s=60.0, node=None, \
+factor=0.25, count=1)
     >>> str(parse_fault("kill-node@t=60:node=node-3"))
     'kill-node@t=60:node=node-3'
     >>> parse_fault("kill-nod@t=60")

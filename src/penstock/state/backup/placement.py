@@ -58,9 +58,9 @@ def spread(
     Examples
     --------
     >>> spread("a", "count/0", ["a", "b", "c", "d"], r=2, c=1)
-    Spread(r=2, c=1, keepers=('d', 'c', 'b'))
+    FragmentPlacement(r=2, c=1, backup_nodes=('d', 'c', 'b'))
     >>> spread("a", "count/0", ["a", "b", "c"], r=7, c=3)
-    Spread(r=1, c=1, keepers=('c', 'b'))
+    FragmentPlacement(r=1, c=1, backup_nodes=('c', 'b'))
 
     Parameters
     ----------
