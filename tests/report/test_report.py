@@ -33,7 +33,7 @@ from penstock.store import (
     Totals,
 )
 from penstock.strategies import Request, strategies
-from penstock.testing.metrics_store import ODD_NAMES, a_batch, a_run
+from penstock.testing.metrics_examples import ODD_NAMES, a_batch, a_run
 from penstock.testing.scenarios import wordcount
 
 HTML = "{http://www.w3.org/1999/xhtml}"

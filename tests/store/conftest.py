@@ -21,7 +21,7 @@ from urllib.parse import quote
 import pytest
 
 from penstock.store import MetricsStore
-from penstock.testing.metrics_store import Opener
+from penstock.testing.metrics_examples import Opener
 
 REQUIRED = "PENSTOCK_REQUIRE_POSTGRES"
 

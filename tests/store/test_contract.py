@@ -12,15 +12,10 @@ from typing import Any
 import pytest
 
 from penstock.store import MetricsStore, StoreError
+from penstock.store.transactions import Transactions
 from penstock.testing.broken import ContractBroken
-from penstock.testing.metrics_store import (
-    METRICS_STORE_CHECKS,
-    Check,
-    Opener,
-    a_batch,
-    a_run,
-    check_metrics_store,
-)
+from penstock.testing.metrics_examples import Check, Opener, a_batch, a_run
+from penstock.testing.metrics_store import METRICS_STORE_CHECKS, check_metrics_store
 
 
 @pytest.mark.parametrize("check", METRICS_STORE_CHECKS.values(), ids=METRICS_STORE_CHECKS)
@@ -40,7 +35,7 @@ def test_the_documented_query(opened: Opener) -> None:
         store.put_run(a_run())
         for number in range(60):
             store.put_batch(*a_batch("r1", number))
-        with store._transaction() as cursor:
+        with store._database.transaction() as cursor:
             cursor.execute(query)
             rows = cursor.fetchall()
     # From second 1000 to 1118, at 30 of 60 bytes across nodes.
@@ -65,7 +60,6 @@ def empty(self: MetricsStore, *args: Any, **kwargs: Any) -> tuple[()]:
         ("delete_run", forgetful, "delete run"),
         ("close", forgetful, "closed"),
         ("instances", empty, "batches"),
-        ("samples", empty, "samples"),
         ("edges", empty, "odd names"),
     ],
 )
@@ -100,10 +94,10 @@ def closing() -> Iterator[Callable[[MetricsStore], MetricsStore]]:
 def test_a_store_that_keeps_the_first_attempt_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = MetricsStore._sql
+    real = Transactions.sql
     monkeypatch.setattr(
-        MetricsStore,
-        "_sql",
+        Transactions,
+        "sql",
         lambda self, text: real(self, text.replace("AND batch = ?", "AND batch = ? AND 1 = 0")),
     )
     with pytest.raises(ContractBroken, match="first attempt"):

@@ -11,7 +11,7 @@ import pytest
 from penstock.store import MetricsStore, StoreError
 from penstock.store.schema import MIGRATIONS
 from penstock.store.tables import TABLES
-from penstock.testing.metrics_store import a_batch, a_run
+from penstock.testing.metrics_examples import a_batch, a_run
 
 psycopg = pytest.importorskip("psycopg", reason="the PostgreSQL driver is not installed")
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from prometheus_client import parser
 
 from penstock.store import DECISION, EventRecord, Histogram, MetricsStore, RunRecords, Totals
 from penstock.store.prometheus import RunState, render
-from penstock.testing.metrics_store import ODD_NAMES, a_batch, a_run
-
-parser = pytest.importorskip("prometheus_client.parser")
+from penstock.testing.metrics_examples import ODD_NAMES, a_batch, a_run
 
 
 def parsed(text: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.common.errors import PenstockError
 from penstock.model import InvalidValue
 from penstock.store import (
     BatchRecord,
@@ -24,9 +23,9 @@ from penstock.store import (
     Totals,
     imbalance,
 )
-from penstock.store.arrow import batches_table
-from penstock.store.records import LARGEST, intervals_s, json_text
-from penstock.testing.metrics_store import a_batch, a_run
+from penstock.store.derived import intervals_s
+from penstock.store.field_checks import LARGEST, json_text
+from penstock.testing.metrics_examples import a_batch, a_run
 
 BATCH = BatchRecord("r", 0, 0.0, 1.0)
 LOOP: dict[str, Any] = {}
@@ -111,36 +110,13 @@ def test_totals_add_up_in_any_order() -> None:
     assert (whole.batches, whole.rows_in, whole.seconds) == (4, 1000, 6.5)
     assert whole.remote_share == 0.5
     assert whole.placement_honoured == 0.75
-    step = Totals()
-    for batch in reversed(batches):
-        step = step.plus(Totals.of([batch]))
-    assert step == whole
-    assert Totals().plus(whole) == whole
+    assert Totals.of(reversed(batches)) == whole
 
 
 def test_totals_of_nothing() -> None:
     nothing = Totals.of([])
     assert nothing == Totals()
     assert (nothing.seconds, nothing.placement_honoured, nothing.remote_share) == (None,) * 3
-
-
-def test_batches_as_an_arrow_table() -> None:
-    pytest.importorskip("pyarrow")
-    batches = [a_batch("r", 0)[0], replace(BATCH, batch=1)]
-    rows = batches_table(batches).to_pylist()
-    assert [row["rows_in"] for row in rows] == [100, 0]
-    assert rows[0]["latency_p50_ms"] == pytest.approx(2.0, rel=0.03)
-    assert rows[0]["latency_max_ms"] == 300.0
-    assert rows[0]["lit"] == '{"count":0.5}'
-    assert rows[1]["latency_p99_ms"] is None
-    assert rows[1]["lin"] is None
-    assert batches_table([]).schema == batches_table(batches).schema
-
-
-def test_without_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(PenstockError, match="pip install pyarrow"):
-        batches_table([])
 
 
 def test_errors_survive_a_process() -> None:

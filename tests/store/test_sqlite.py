@@ -16,10 +16,10 @@ import pytest
 
 from penstock.store import Histogram, MetricsStore, StoreError
 from penstock.store import dialect as dialect_module
-from penstock.store import store as store_module
+from penstock.store import transactions as store_module
 from penstock.store.schema import MIGRATIONS
 from penstock.store.tables import TABLES
-from penstock.testing.metrics_store import a_batch, a_run
+from penstock.testing.metrics_examples import a_batch, a_run
 
 AsNobody = Callable[[], AbstractContextManager[None]]
 

@@ -10,7 +10,8 @@ from typing import Any
 from penstock.model import PenstockError, diff
 from penstock.report.series import points_of
 from penstock.report.text import UNKNOWN, milliseconds, number, share, whole
-from penstock.store.records import BatchRecord, RunRecords, intervals_s
+from penstock.store.derived import intervals_s
+from penstock.store.records import BatchRecord, RunRecords
 from penstock.store.totals import Totals
 
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from penstock.store.derived import intervals_s
 from penstock.store.histogram import Histogram
-from penstock.store.records import BatchRecord, InstanceRecord, intervals_s
+from penstock.store.records import BatchRecord, InstanceRecord
 from penstock.store.totals import Totals
 
 #: A plot has at most so many points; a longer run puts several batches into one.

@@ -4,12 +4,13 @@ SQLite in a file by default, PostgreSQL when given its URL; nothing here reads a
 id, both are arguments.
 """
 
+from penstock.store.derived import imbalance
+from penstock.store.edge_record import EdgeRecord
 from penstock.store.errors import StoreError
 from penstock.store.histogram import Histogram
 from penstock.store.records import (
     DECISION,
     BatchRecord,
-    EdgeRecord,
     EventRecord,
     InstanceRecord,
     NodeRecord,
@@ -17,7 +18,6 @@ from penstock.store.records import (
     RunRecord,
     RunRecords,
     RunStatus,
-    imbalance,
 )
 from penstock.store.store import MetricsStore
 from penstock.store.totals import Totals

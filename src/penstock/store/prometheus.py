@@ -1,9 +1,18 @@
-"""The state of runs as Prometheus text, version 0.0.4 of the exposition format."""
+"""The state of runs as Prometheus text, written by Prometheus' own client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
 
 from penstock.store.histogram import BOUNDS_MS, PER_DECADE, Histogram
 from penstock.store.records import BatchRecord, InstanceRecord, RunRecord, RunRecords
@@ -15,7 +24,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: Bounds that are shown: four in each factor of ten, the rest of the histogram is added to them.
 SHOWN = tuple(range(0, len(BOUNDS_MS), PER_DECADE // 4))
 
-Labels = tuple[tuple[str, str], ...]
+#: Labels of every metric.
+OF_RUN = ("run", "topology", "strategy")
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class RunState:
     ----------
     run : RunRecord
     totals : Totals
-        Of the whole run; a running one adds each batch to them instead of reading all again.
+        Of the whole run.
     latest : BatchRecord or None
     instances : tuple of InstanceRecord
         Those of the latest batch.
@@ -52,30 +62,6 @@ class RunState:
         )
 
 
-@dataclass
-class _Family:
-    """One metric: its name, type, help and lines."""
-
-    name: str
-    kind: str
-    text: str
-    lines: list[str] = field(default_factory=list)
-
-    def add(self, labels: Labels, value: float | None, suffix: str = "") -> None:
-        """Add a sample; what was not measured has none."""
-        if value is not None:
-            self.lines.append(f"{self.name}{suffix}{_labels(labels)} {_number(value)}")
-
-    def add_histogram(self, labels: Labels, histogram: Histogram) -> None:
-        """Add the cumulative buckets, sum and count of a histogram in ms, in seconds."""
-        for bound in SHOWN:
-            le = f"{float(BOUNDS_MS[bound]) / 1000.0:.6g}"
-            self.add((*labels, ("le", le)), histogram.at_most(bound), "_bucket")
-        self.add((*labels, ("le", "+Inf")), histogram.count, "_bucket")
-        self.add(labels, histogram.sum_ms / 1000.0, "_sum")
-        self.add(labels, histogram.count, "_count")
-
-
 def render(states: Sequence[RunState]) -> str:
     """Write the state of runs as Prometheus text.
 
@@ -86,29 +72,53 @@ def render(states: Sequence[RunState]) -> str:
     --------
     >>> run = RunRecord("r1", "wordcount", "penstock", started_at_s=0.0)
     >>> print(render([RunState(run, Totals(rows_in=5))]).splitlines()[-1])
-    penstock_latency_seconds_count{run="r1",topology="wordcount",strategy="penstock"} 0
+    penstock_latency_seconds_sum{run="r1",strategy="penstock",topology="wordcount"} 0.0
     """
-    families = [*_info(states), *_counters(states), *_latest(states), *_instances(states)]
-    families.append(_latency(states))
-    return "".join(
-        f"# HELP {f.name} {_help(f.text)}\n# TYPE {f.name} {f.kind}\n" + "\n".join(f.lines) + "\n"
-        for f in families
-        if f.lines
-    )
+    registry = CollectorRegistry()
+    registry.register(_Collected(states))
+    return generate_latest(registry).decode()
 
 
-def _of(run: RunRecord) -> Labels:
-    return (("run", run.id), ("topology", run.topology), ("strategy", run.strategy))
+class _Collected(Collector):
+    """Gives a registry the metrics that have samples."""
+
+    def __init__(self, states: Sequence[RunState]) -> None:
+        self._states = states
+
+    def collect(self) -> Iterator[Metric]:
+        states = self._states
+        families = [*_info(states), *_counters(states), *_latest(states), *_instances(states)]
+        for family in (*families, _latency(states)):
+            if family.samples:
+                yield family
 
 
-def _info(states: Sequence[RunState]) -> Iterable[_Family]:
-    info = _Family("penstock_run_info", "gauge", "1 for every known run, with its status.")
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=[*OF_RUN, *labels])
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, labels=[*OF_RUN, *labels])
+
+
+def _add(family: GaugeMetricFamily, labels: list[str], value: float | None) -> None:
+    """Add a sample; what was not measured has none."""
+    if value is not None:
+        family.add_metric(labels, value)
+
+
+def _of(run: RunRecord) -> list[str]:
+    return [run.id, run.topology, run.strategy]
+
+
+def _info(states: Sequence[RunState]) -> Iterable[Metric]:
+    info = _gauge("penstock_run_info", "1 for every known run, with its status.", "status")
     for state in states:
-        info.add((*_of(state.run), ("status", state.run.status.value)), 1)
+        info.add_metric([*_of(state.run), state.run.status.value], 1)
     return [info]
 
 
-def _counters(states: Sequence[RunState]) -> Iterable[_Family]:
+def _counters(states: Sequence[RunState]) -> Iterable[Metric]:
     simple = (
         ("batches", "Micro-batches committed.", "batches"),
         ("rows_in", "Rows taken from the sources.", "rows_in"),
@@ -119,84 +129,70 @@ def _counters(states: Sequence[RunState]) -> Iterable[_Family]:
     )
     families = []
     for name, text, attribute in simple:
-        family = _Family(f"penstock_{name}_total", "counter", text)
+        family = _counter(f"penstock_{name}", text)
         for state in states:
-            family.add(_of(state.run), getattr(state.totals, attribute))
+            family.add_metric(_of(state.run), getattr(state.totals, attribute))
         families.append(family)
-    decisions = _Family("penstock_decisions_total", "counter", "Decisions of the control loop.")
-    shuffled = _Family("penstock_shuffle_bytes_total", "counter", "Shuffle bytes read, by tier.")
+    decisions = _counter("penstock_decisions", "Decisions of the control loop.")
+    shuffled = _counter("penstock_shuffle_bytes", "Shuffle bytes read, by tier.", "tier")
     for state in states:
-        decisions.add(_of(state.run), state.decisions)
+        decisions.add_metric(_of(state.run), state.decisions)
         for tier in ("local", "host_local", "remote"):
             bytes_read = getattr(state.totals, f"{tier}_bytes")
-            shuffled.add((*_of(state.run), ("tier", tier)), bytes_read)
+            shuffled.add_metric([*_of(state.run), tier], bytes_read)
     return [*families, decisions, shuffled]
 
 
-def _latest(states: Sequence[RunState]) -> Iterable[_Family]:
-    number = _Family("penstock_batch_number", "gauge", "Number of the latest batch.")
-    started = _Family("penstock_batch_start_time_seconds", "gauge", "Start of the latest batch.")
-    took = _Family("penstock_batch_duration_seconds", "gauge", "Duration of the latest batch.")
-    queue = _Family("penstock_queue_length", "gauge", "Rows waiting at the sources.")
-    nodes = _Family("penstock_nodes_used", "gauge", "Nodes that ran an instance.")
-    lin = _Family("penstock_lin", "gauge", "Imbalance of the load over the nodes in use.")
-    lit = _Family("penstock_lit", "gauge", "Imbalance over the instances of a stateful operator.")
+def _latest(states: Sequence[RunState]) -> Iterable[Metric]:
+    number = _gauge("penstock_batch_number", "Number of the latest batch.")
+    started = _gauge("penstock_batch_start_time_seconds", "Start of the latest batch.")
+    took = _gauge("penstock_batch_duration_seconds", "Duration of the latest batch.")
+    queue = _gauge("penstock_queue_length", "Rows waiting at the sources.")
+    nodes = _gauge("penstock_nodes_used", "Nodes that ran an instance.")
+    lin = _gauge("penstock_lin", "Imbalance of the load over the nodes in use.")
+    lit = _gauge("penstock_lit", "Imbalance over the instances of a stateful operator.", "operator")
     for state in states:
         if state.latest is None:
             continue
         labels, latest = _of(state.run), state.latest
-        number.add(labels, latest.batch)
-        started.add(labels, latest.started_at_s)
-        took.add(labels, latest.duration_ms / 1000.0)
-        queue.add(labels, latest.queue_length)
-        nodes.add(labels, latest.nodes_used)
-        lin.add(labels, latest.lin)
+        _add(number, labels, latest.batch)
+        _add(started, labels, latest.started_at_s)
+        _add(took, labels, latest.duration_ms / 1000.0)
+        _add(queue, labels, latest.queue_length)
+        _add(nodes, labels, latest.nodes_used)
+        _add(lin, labels, latest.lin)
         for operator, value in latest.lit.items():
-            lit.add((*labels, ("operator", operator)), value)
+            _add(lit, [*labels, operator], value)
     return [number, started, took, queue, nodes, lin, lit]
 
 
-def _instances(states: Sequence[RunState]) -> Iterable[_Family]:
-    place = "of an instance in the latest batch"
-    tuples_in = _Family("penstock_instance_tuples_in", "gauge", f"Tuples in {place}.")
-    tuples_out = _Family("penstock_instance_tuples_out", "gauge", f"Tuples out {place}.")
-    cpu = _Family("penstock_instance_cpu_seconds", "gauge", f"CPU time {place}.")
-    memory = _Family("penstock_instance_memory_bytes", "gauge", f"Memory {place}.")
+def _instances(states: Sequence[RunState]) -> Iterable[Metric]:
+    labels = ("operator", "instance", "node", "executor")
+    what = "of an instance in the latest batch."
+    tuples_in = _gauge("penstock_instance_tuples_in", f"Tuples in {what}", *labels)
+    tuples_out = _gauge("penstock_instance_tuples_out", f"Tuples out {what}", *labels)
+    cpu = _gauge("penstock_instance_cpu_seconds", f"CPU time {what}", *labels)
+    memory = _gauge("penstock_instance_memory_bytes", f"Memory {what}", *labels)
     for state in states:
         for i in state.instances:
-            labels = (
-                *_of(state.run),
-                ("operator", i.operator),
-                ("instance", str(i.index)),
-                ("node", i.node),
-                ("executor", i.executor),
-            )
-            tuples_in.add(labels, i.tuples_in)
-            tuples_out.add(labels, i.tuples_out)
-            cpu.add(labels, None if i.cpu_ms is None else i.cpu_ms / 1000.0)
-            memory.add(labels, i.mem_bytes)
+            values = [*_of(state.run), i.operator, str(i.index), i.node, i.executor]
+            _add(tuples_in, values, i.tuples_in)
+            _add(tuples_out, values, i.tuples_out)
+            _add(cpu, values, None if i.cpu_ms is None else i.cpu_ms / 1000.0)
+            _add(memory, values, i.mem_bytes)
     return [tuples_in, tuples_out, cpu, memory]
 
 
-def _latency(states: Sequence[RunState]) -> _Family:
+def _latency(states: Sequence[RunState]) -> Metric:
     text = "From the stamp at the source to the commit, over the whole run."
-    family = _Family("penstock_latency_seconds", "histogram", text)
+    family = HistogramMetricFamily("penstock_latency_seconds", text, labels=OF_RUN)
     for state in states:
-        family.add_histogram(_of(state.run), state.totals.latency)
+        latency = state.totals.latency
+        family.add_metric(_of(state.run), _buckets(latency), latency.sum_ms / 1000.0)
     return family
 
 
-def _labels(labels: Labels) -> str:
-    return "{" + ",".join(f'{name}="{_value(value)}"' for name, value in labels) + "}"
-
-
-def _value(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(float(value))
+def _buckets(latency: Histogram) -> list[tuple[str, float]]:
+    """Cumulative counts by upper bound, in seconds."""
+    shown = [(f"{BOUNDS_MS[b] / 1000.0:.6g}", float(latency.at_most(b))) for b in SHOWN]
+    return [*shown, ("+Inf", float(latency.count))]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from penstock.common.errors import InvalidValue
-from penstock.model import Sample
-from penstock.store.dialect import Connection, Cursor, Database, database_of, first_line
+from penstock.store.dialect import Cursor, Database, database_of
+from penstock.store.edge_record import EdgeRecord
 from penstock.store.errors import StoreError
 from penstock.store.records import (
     BatchRecord,
-    EdgeRecord,
     EventRecord,
     InstanceRecord,
     NodeRecord,
@@ -24,8 +21,6 @@ from penstock.store.records import (
     RunRecord,
     RunRecords,
 )
-from penstock.store.samples import samples_of
-from penstock.store.schema import MIGRATIONS, migrate, version_of
 from penstock.store.tables import (
     BATCHES,
     DETAIL,
@@ -37,6 +32,7 @@ from penstock.store.tables import (
     RUNS,
     Table,
 )
+from penstock.store.transactions import Transactions
 
 R = TypeVar("R")
 
@@ -71,11 +67,10 @@ class MetricsStore:
     database: Database
     keep_detail: int | None = None
     read_only: bool = False
-    _connection: Connection | None = field(default=None, init=False, repr=False)
-    _closed: bool = field(default=False, init=False, repr=False)
-    _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
+    _database: Transactions = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self._database = Transactions(self.database, self.read_only)
         if self.keep_detail is not None and (
             not isinstance(self.keep_detail, int)
             or isinstance(self.keep_detail, bool)
@@ -105,7 +100,7 @@ class MetricsStore:
         """
         store = cls(database_of(place, read_only=read_only), keep_detail, read_only)
         try:
-            store._prepare()
+            store._database.prepare()
         except BaseException:
             store.close()
             raise
@@ -113,11 +108,7 @@ class MetricsStore:
 
     def close(self) -> None:
         """Close the connection; a second time does nothing."""
-        with self._lock:
-            self._closed = True
-            if self._connection is not None:
-                connection, self._connection = self._connection, None
-                connection.close()
+        self._database.close()
 
     def __enter__(self) -> MetricsStore:
         return self
@@ -134,8 +125,8 @@ class MetricsStore:
 
     def put_run(self, run: RunRecord) -> None:
         """Write a run as it begins, and again as it ends."""
-        with self._transaction(write=True) as cursor:
-            cursor.execute(self._sql(RUNS.put), RUNS.row(run))
+        with self._database.transaction(write=True) as cursor:
+            cursor.execute(self._database.sql(RUNS.put), RUNS.row(run))
 
     def put_batch(
         self,
@@ -161,22 +152,22 @@ class MetricsStore:
         for table, records in detail:
             _check_detail(batch, table, records)
         key = (batch.run, batch.batch)
-        with self._transaction(write=True) as cursor:
+        with self._database.transaction(write=True) as cursor:
             self._require_run(cursor, batch.run)
             # What refers to the batch goes with it.
             cursor.execute(
-                self._sql(f"DELETE FROM {BATCHES.name} WHERE run = ? AND batch = ?"), key
+                self._database.sql(f"DELETE FROM {BATCHES.name} WHERE run = ? AND batch = ?"), key
             )
-            cursor.execute(self._sql(BATCHES.put), BATCHES.row(batch))
+            cursor.execute(self._database.sql(BATCHES.put), BATCHES.row(batch))
             for table, records in detail:
                 if records:
                     rows = [table.row(record) for record in records]
-                    cursor.executemany(self._sql(table.put), rows)
+                    cursor.executemany(self._database.sql(table.put), rows)
             if self.keep_detail is not None:
                 old = (batch.run, batch.batch - self.keep_detail)
                 for table in DETAIL:
                     drop = f"DELETE FROM {table.name} WHERE run = ? AND batch <= ?"
-                    cursor.execute(self._sql(drop), old)
+                    cursor.execute(self._database.sql(drop), old)
 
     def put_plan(self, record: PlanRecord) -> None:
         """Write the plan that is in force from a batch on."""
@@ -188,15 +179,15 @@ class MetricsStore:
 
     def delete_run(self, run: str) -> None:
         """Delete a run with everything that belongs to it; nothing happens when it is not there."""
-        with self._transaction(write=True) as cursor:
-            cursor.execute(self._sql(f"DELETE FROM {RUNS.name} WHERE id = ?"), (run,))
+        with self._database.transaction(write=True) as cursor:
+            cursor.execute(self._database.sql(f"DELETE FROM {RUNS.name} WHERE id = ?"), (run,))
 
     # Reading
 
     def runs(self) -> tuple[RunRecord, ...]:
         """All runs, the newest first."""
-        with self._transaction() as cursor:
-            found = self._fetch(cursor, RUNS, "")
+        with self._database.transaction() as cursor:
+            found = self._database.fetch(cursor, RUNS, "")
         return tuple(sorted(found, key=lambda r: (r.started_at_s, r.id), reverse=True))
 
     def latest_run(self, topology: str | None = None) -> RunRecord | None:
@@ -211,7 +202,7 @@ class MetricsStore:
         StoreError
             When it is not there.
         """
-        with self._transaction() as cursor:
+        with self._database.transaction() as cursor:
             return self._run(cursor, run)
 
     def batches(
@@ -245,28 +236,13 @@ class MetricsStore:
 
     def plans(self, run: str) -> tuple[PlanRecord, ...]:
         """Plans of a run, in order."""
-        with self._transaction() as cursor:
-            return self._fetch(cursor, PLANS, "WHERE run = ?", run)
+        with self._database.transaction() as cursor:
+            return self._database.fetch(cursor, PLANS, "WHERE run = ?", run)
 
     def events(self, run: str) -> tuple[EventRecord, ...]:
         """Events of a run, in the order of their numbers."""
-        with self._transaction() as cursor:
-            return self._fetch(cursor, EVENTS, "WHERE run = ?", run)
-
-    def samples(self, run: str, *, last: int) -> tuple[Sample, ...]:
-        """Make samples of the last so many batches, for `Measurements.from_samples`.
-
-        See `samples_of` for what a sample leaves out. Batches whose detail was dropped give samples
-        without instances.
-        """
-        with self._transaction() as cursor:
-            # One batch more: it tells when the first of the window began to collect its rows.
-            first = self._first(cursor, run, 0, last + 1)
-            where, values = "WHERE run = ? AND batch >= ?", (run, first)
-            found = self._fetch(cursor, BATCHES, where, *values)
-            detail = [self._fetch(cursor, t, where, *values) for t in (INSTANCES, EDGES, NODES)]
-        before, window = (found[0], found[1:]) if len(found) > last else (None, found)
-        return samples_of(window, *detail, before=before)
+        with self._database.transaction() as cursor:
+            return self._database.fetch(cursor, EVENTS, "WHERE run = ?", run)
 
     def read(self, run: str, *, detail: int | None = None) -> RunRecords:
         """All that is stored of a run, as one moment saw it.
@@ -282,29 +258,29 @@ class MetricsStore:
         StoreError
             When the run is not there.
         """
-        with self._transaction() as cursor:
+        with self._database.transaction() as cursor:
             first = self._first(cursor, run, 0, detail)
             return RunRecords(
                 run=self._run(cursor, run),
-                batches=self._fetch(cursor, BATCHES, "WHERE run = ?", run),
-                instances=self._fetch(
+                batches=self._database.fetch(cursor, BATCHES, "WHERE run = ?", run),
+                instances=self._database.fetch(
                     cursor, INSTANCES, "WHERE run = ? AND batch >= ?", run, first
                 ),
-                plans=self._fetch(cursor, PLANS, "WHERE run = ?", run),
-                events=self._fetch(cursor, EVENTS, "WHERE run = ?", run),
+                plans=self._database.fetch(cursor, PLANS, "WHERE run = ?", run),
+                events=self._database.fetch(cursor, EVENTS, "WHERE run = ?", run),
             )
 
     # Inside
 
     def _put_of_run(self, table: Table[R], record: R, run: str) -> None:
-        with self._transaction(write=True) as cursor:
+        with self._database.transaction(write=True) as cursor:
             self._require_run(cursor, run)
-            cursor.execute(self._sql(table.put), table.row(record))
+            cursor.execute(self._database.sql(table.put), table.row(record))
 
     def _of_batches(self, table: Table[R], run: str, since: int, last: int | None) -> tuple[R, ...]:
-        with self._transaction() as cursor:
+        with self._database.transaction() as cursor:
             first = self._first(cursor, run, since, last)
-            return self._fetch(cursor, table, "WHERE run = ? AND batch >= ?", run, first)
+            return self._database.fetch(cursor, table, "WHERE run = ? AND batch >= ?", run, first)
 
     def _first(self, cursor: Cursor, run: str, since: int, last: int | None) -> int:
         """Return the number of the first batch of a window."""
@@ -313,91 +289,20 @@ class MetricsStore:
         if last < 1:
             raise InvalidValue("last", "a window of batches", "at least 1", last)
         statement = f"SELECT batch FROM {BATCHES.name} WHERE run = ? ORDER BY batch DESC"
-        cursor.execute(self._sql(f"{statement} LIMIT 1 OFFSET ?"), (run, last - 1))
+        cursor.execute(self._database.sql(f"{statement} LIMIT 1 OFFSET ?"), (run, last - 1))
         row = cursor.fetchone()
         return max(since, int(row[0])) if row else since
 
     def _run(self, cursor: Cursor, run: str) -> RunRecord:
-        found = self._fetch(cursor, RUNS, "WHERE id = ?", run)
+        found = self._database.fetch(cursor, RUNS, "WHERE id = ?", run)
         if not found:
             raise StoreError(self.database.where, f"has no run {run!r}")
         return found[0]
 
     def _require_run(self, cursor: Cursor, run: str) -> None:
-        cursor.execute(self._sql(f"SELECT 1 FROM {RUNS.name} WHERE id = ?"), (run,))
+        cursor.execute(self._database.sql(f"SELECT 1 FROM {RUNS.name} WHERE id = ?"), (run,))
         if cursor.fetchone() is None:
             raise StoreError(self.database.where, f"has no run {run!r}; write the run first")
-
-    def _fetch(self, cursor: Cursor, table: Table[R], where: str, *values: Any) -> tuple[R, ...]:
-        cursor.execute(self._sql(f"{table.select} {where}"), values)
-        try:
-            return table.sorted(table.read(row) for row in cursor.fetchall())
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            problem = f"holds a row in {table.name} that cannot be read: {first_line(error)}"
-            raise StoreError(self.database.where, problem) from error
-
-    def _sql(self, statement: str) -> str:
-        return self.database.dialect.spell(statement)
-
-    def _connected(self) -> Connection:
-        if self._closed:
-            raise StoreError(self.database.where, "is closed")
-        if self._connection is not None and self.database.dialect.lost(self._connection):
-            self._connection = None
-        if self._connection is None:
-            try:
-                self._connection = self.database.connect()
-            except self.database.dialect.errors as error:
-                problem = f"cannot be opened: {first_line(error)}"
-                raise StoreError(self.database.where, problem) from error
-        return self._connection
-
-    @contextlib.contextmanager
-    def _transaction(self, *, write: bool = False) -> Iterator[Cursor]:
-        dialect = self.database.dialect
-        if write and self.read_only:
-            raise StoreError(self.database.where, "was opened for reading only")
-        with self._lock:
-            connection = self._connected()
-            with contextlib.closing(connection.cursor()) as cursor:
-                try:
-                    cursor.execute(dialect.begin_write if write else dialect.begin_read)
-                    yield cursor
-                    cursor.execute("COMMIT")
-                except BaseException as error:
-                    # Nothing to roll back when BEGIN failed or the connection is gone.
-                    with contextlib.suppress(*dialect.errors):
-                        cursor.execute("ROLLBACK")
-                    if isinstance(error, dialect.errors):
-                        verb = "written" if write else "read"
-                        problem = f"cannot be {verb}: {first_line(error)}"
-                        raise StoreError(self.database.where, problem) from error
-                    raise
-
-    def _prepare(self) -> None:
-        """Bring the schema to the version of this code, or say why not."""
-        dialect, where, newest = self.database.dialect, self.database.where, len(MIGRATIONS)
-        # Begun for writing even where nothing is to be done: a store that cannot be written is
-        # found now and not at the end of the first batch.
-        with self._transaction(write=not self.read_only) as cursor:
-            if dialect.lock_schema and not self.read_only:
-                cursor.execute(dialect.lock_schema)
-            version = version_of(cursor, dialect)
-            if version > newest:
-                problem = f"was written by a newer Penstock: schema {version}, here {newest}"
-                raise StoreError(where, problem)
-            if self.read_only:
-                if version == 0:
-                    raise StoreError(where, "holds no metrics")
-                if version < newest:
-                    problem = f"has an old schema ({version}, here {newest}): open it for writing"
-                    raise StoreError(where, problem)
-            elif version < newest:
-                if version == 0 and dialect.foreign:
-                    cursor.execute(dialect.foreign)
-                    if cursor.fetchone() is not None:
-                        raise StoreError(where, "holds something else: name another file")
-                migrate(cursor, version, MIGRATIONS)
 
 
 def _check_detail(batch: BatchRecord, table: Table[Any], records: Sequence[Any]) -> None:

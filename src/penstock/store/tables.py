@@ -11,17 +11,17 @@ from typing import Any, Generic, TypeVar
 
 from penstock.common.arrays import frozen_ints
 from penstock.model import Plan
+from penstock.store.edge_record import EdgeRecord
+from penstock.store.field_checks import json_text
 from penstock.store.histogram import Histogram
 from penstock.store.records import (
     BatchRecord,
-    EdgeRecord,
     EventRecord,
     InstanceRecord,
     NodeRecord,
     PlanRecord,
     RunRecord,
     RunStatus,
-    json_text,
 )
 
 R = TypeVar("R")

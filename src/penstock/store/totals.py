@@ -1,4 +1,4 @@
-"""The sums of a run: added up batch by batch, or from all batches at once."""
+"""The sums of a run, over all its batches."""
 
 from __future__ import annotations
 
@@ -66,26 +66,6 @@ class Totals:
             started_at_s=min(b.started_at_s for b in known),
             ended_at_s=max(b.ended_at_s for b in known),
             latency=Histogram.merged(b.latency for b in known),
-        )
-
-    def plus(self, other: Totals) -> Totals:
-        """Add the totals of other batches, for example of the one that just ended."""
-        starts = [t.started_at_s for t in (self, other) if t.started_at_s is not None]
-        ends = [t.ended_at_s for t in (self, other) if t.ended_at_s is not None]
-        return Totals(
-            batches=self.batches + other.batches,
-            rows_in=self.rows_in + other.rows_in,
-            rows_out=self.rows_out + other.rows_out,
-            dropped=self.dropped + other.dropped,
-            local_bytes=self.local_bytes + other.local_bytes,
-            host_local_bytes=self.host_local_bytes + other.host_local_bytes,
-            remote_bytes=self.remote_bytes + other.remote_bytes,
-            tasks=self.tasks + other.tasks,
-            tasks_honoured=self.tasks_honoured + other.tasks_honoured,
-            nodes_used=max(self.nodes_used, other.nodes_used),
-            started_at_s=min(starts, default=None),
-            ended_at_s=max(ends, default=None),
-            latency=self.latency.merge(other.latency),
         )
 
     @property

@@ -12,55 +12,33 @@ called:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Protocol
 
-import numpy as np
-
-from penstock.common.errors import InvalidValue, PenstockError
-from penstock.model import Cluster, Measurements
+from penstock.model import Cluster
 from penstock.store import (
     DECISION,
     BatchRecord,
     EdgeRecord,
     EventRecord,
-    Histogram,
     InstanceRecord,
-    MetricsStore,
     NodeRecord,
     PlanRecord,
     RunRecord,
     RunStatus,
-    StoreError,
 )
-from penstock.store.records import LARGEST
+from penstock.store.field_checks import LARGEST
 from penstock.strategies import Request, strategies
 from penstock.testing.broken import require
-from penstock.testing.scenarios import wordcount
-
-
-class Opener(Protocol):
-    """Opens the database of a check."""
-
-    def __call__(self, *, keep_detail: int | None = None, read_only: bool = False) -> MetricsStore:
-        """Open it as `MetricsStore.open` does."""
-
-
-Check = Callable[[Opener], None]
-
-#: Names that a careless store would stumble over.
-ODD_NAMES = (
-    "'; DROP TABLE penstock_runs; --",
-    '"quoted" and \\escaped\\',
-    "%s ? $1 :name {0}",
-    "слово 词 🌊 e\u0301",
-    " blanks \t and\nlines ",
-    "NULL",
-    "x" * 5000,
+from penstock.testing.metrics_access_checks import (
+    check_closed,
+    check_opened_at_once,
+    check_read_only,
+    check_reader_beside_writer,
+    check_threads,
 )
+from penstock.testing.metrics_examples import ODD_NAMES, Check, Opener, a_batch, a_run, refused
+from penstock.testing.scenarios import wordcount
 
 
 def check_metrics_store(fresh: Callable[[], Opener]) -> None:
@@ -80,67 +58,14 @@ def check_metrics_store(fresh: Callable[[], Opener]) -> None:
         check(fresh())
 
 
-def a_run(name: str = "r1", started_at_s: float = 1000.0) -> RunRecord:
-    """Make a run."""
-    return RunRecord(name, "wordcount", "penstock", started_at_s, config={"rate": [1, 2], "n": 4})
-
-
-def a_batch(
-    run: str, number: int, size: int = 2
-) -> tuple[BatchRecord, tuple[InstanceRecord, ...], tuple[EdgeRecord, ...], tuple[NodeRecord, ...]]:
-    """Make a batch with all its detail: two operators of `size` instances on two nodes."""
-    batch = BatchRecord(
-        run,
-        number,
-        started_at_s=1000.0 + 2.0 * number,
-        duration_ms=500.0,
-        rows_in=100 * (number + 1),
-        rows_out=50,
-        queue_length=7,
-        dropped=1,
-        local_bytes=10,
-        host_local_bytes=20,
-        remote_bytes=30,
-        tasks=2 * size,
-        tasks_honoured=2 * size - 1,
-        nodes_used=2,
-        lin=0.25,
-        lit={"count": 0.5},
-        latency=Histogram.of([1.0, 2.0, 300.0]),
-        figures={"planning_ms": 0.1},
-    )
-    instances = tuple(
-        InstanceRecord(
-            run,
-            number,
-            operator,
-            i,
-            node=f"node-{i % 2}",
-            executor=str(i % 2),
-            host="10.0.0.1",
-            tuples_in=10 * (i + 1),
-            tuples_out=5,
-            cpu_ms=20.0 * (i + 1),
-            run_ms=40.0,
-            mem_bytes=1 << 20,
-        )
-        for operator in ("count", "lines")
-        for i in range(size)
-    )
-    edges = (EdgeRecord.of(run, number, "lines", "count", np.eye(size, dtype=np.int64) * 9),)
-    nodes = (NodeRecord(run, number, "node-0", cpu=0.5), NodeRecord(run, number, "node-1", mem=0.1))
-    return batch, instances, edges, nodes
-
-
 def check_starts_empty(opened: Opener) -> None:
     """Check that a new store holds nothing, and says so without an error."""
     with opened() as store:
         require(store.runs() == (), "a new store must hold no run")
         require(store.latest_run() is None, "a new store must have no latest run")
         require(store.batches("r1") == (), "a run that is not there must have no batches")
-        require(store.samples("r1", last=5) == (), "a run that is not there must have no samples")
         for read in (store.run, store.read):
-            require(_refused(read, "r1"), "a run that is not there must be named in a StoreError")
+            require(refused(read, "r1"), "a run that is not there must be named in a StoreError")
 
 
 def check_runs(opened: Opener) -> None:
@@ -193,7 +118,6 @@ def check_unmeasured(opened: Opener) -> None:
         require(store.batches("r1") == (batch,), "an empty batch must come back equal")
         require(store.instances("r1") == (instance,), "unmeasured fields must stay None")
         require(store.nodes("r1") == (node,), "unmeasured fields must stay None")
-        require(store.samples("r1", last=1) == (), "a batch that took no time gives no sample")
 
 
 def check_replayed_batch(opened: Opener) -> None:
@@ -224,7 +148,7 @@ def check_all_or_nothing(opened: Opener) -> None:
             lambda: store.put_event(EventRecord("nobody", 0, 0.0, "note", "")),
         ]
         for attempt in bad:
-            require(_refused(attempt), "a bad batch must be refused")
+            require(refused(attempt), "a bad batch must be refused")
         require(store.batches("r1") == (good[0],), "a refused batch must change nothing")
         require(store.instances("r1") == good[1], "a refused batch must change nothing")
         require(store.batches("nobody") == (), "a run that is not there must stay so")
@@ -253,45 +177,7 @@ def check_windows(opened: Opener) -> None:
         instances = store.read("r1", detail=1).instances
         require({i.batch for i in instances} == {10}, "read must limit the detail")
         require(len(store.read("r1", detail=1).batches) == 6, "read must give all batches")
-        require(_refused(lambda: store.batches("r1", last=0)), "a window of 0 must be refused")
-
-
-def check_samples(opened: Opener) -> None:
-    """Check that a window becomes the samples that measurements are made of."""
-    with opened() as store:
-        store.put_run(a_run())
-        for number in range(5):
-            store.put_batch(*a_batch("r1", number))
-        samples = store.samples("r1", last=3)
-        require(len(samples) == 3, "each batch of the window must give a sample")
-        # Batches begin every 2 s and take 0.5 s: rates are per time, not per busy time.
-        require(all(s.duration_s == 2.0 for s in samples), "a sample lasts from start to start")
-        measured = Measurements.from_samples(samples, ["lines"])
-        require(measured.source_rates == {"lines": 15.0}, "tuples per second must be right")
-        require(measured.cpu_cores["count"].tolist() == [0.01, 0.02], "cores must be right")
-        rates = measured.rates["lines", "count"].tolist()
-        require(rates == [[4.5, 0.0], [0.0, 4.5]], "rates between instances must be right")
-        require(measured.nodes["node-0"].cpu == 0.5, "use of nodes must be right")
-        require(measured.nodes["node-0"].mem is None, "what was not measured must stay None")
-        require(measured.latency_ms == 101.0, "latency must be the mean")
-        require(len(store.samples("r1", last=9)) == 5, "a window may be longer than the run")
-        first = store.samples("r1", last=9)[0]
-        require(first.duration_s == 0.5, "the first batch of a run has only its duration")
-
-
-def check_gaps(opened: Opener) -> None:
-    """Check that a sample leaves out what was not measured, and no more."""
-    batch, instances, _, _ = a_batch("r1", 0, size=3)
-    with opened() as store:
-        store.put_run(a_run())
-        gone = [i for i in instances if (i.operator, i.index) != ("lines", 1)]
-        silent = [
-            replace(i, cpu_ms=None) if (i.operator, i.index) == ("count", 0) else i for i in gone
-        ]
-        store.put_batch(batch, silent)
-        (sample,) = store.samples("r1", last=1)
-        require(set(sample.tuples_in) == {"count"}, "an operator with a gap must be left out")
-        require(not sample.cpu_s, "CPU that was not measured must be left out")
+        require(refused(lambda: store.batches("r1", last=0)), "a window of 0 must be refused")
 
 
 def check_keep_detail(opened: Opener) -> None:
@@ -308,9 +194,8 @@ def check_keep_detail(opened: Opener) -> None:
                 numbers = sorted({record.batch for record in part})
                 require(numbers == kept, f"detail of {kept} must be kept, is of {numbers}")
         require(len(store.batches("r1")) == 9, "batches must be kept without their detail")
-        require(len(store.samples("r1", last=6)) == 6, "batches without detail give samples")
     for bad in (0, -1, True):
-        require(_refused(lambda n=bad: opened(keep_detail=n)), f"keep_detail={bad} is no number")
+        require(refused(lambda n=bad: opened(keep_detail=n)), f"keep_detail={bad} is no number")
 
 
 def check_plans_and_events(opened: Opener) -> None:
@@ -375,7 +260,7 @@ def check_odd_names(opened: Opener) -> None:
             require(store.events(name) == (event,), f"{name[:40]!r} must come back equal")
         require(len(store.runs()) == len(ODD_NAMES), "every odd name must be a run of its own")
     for name in ("", "a\0b", "\ud800"):
-        require(_refused(lambda n=name: a_run(n)), f"the name {name!r} must be refused")
+        require(refused(lambda n=name: a_run(n)), f"the name {name!r} must be refused")
 
 
 def check_large_numbers(opened: Opener) -> None:
@@ -388,98 +273,8 @@ def check_large_numbers(opened: Opener) -> None:
         require(store.batches("r1") == (batch,), "large numbers must come back exactly")
         require(store.edges("r1") == (edge,), "large numbers must come back exactly")
     for count in (LARGEST + 1, 10**40, -1, 1.5, True, None):
-        refused = _refused(lambda n=count: BatchRecord("r1", 0, 0.0, 1.0, rows_in=n))
-        require(refused, f"{count} rows must be refused")
-
-
-def check_reader_beside_writer(opened: Opener) -> None:
-    """Check that a reader sees whole batches, always more of them, while another writes."""
-    done = threading.Event()
-    with opened() as writer, opened(read_only=True) as reader:
-        writer.put_run(a_run())
-
-        def write() -> None:
-            try:
-                for number in range(40):
-                    writer.put_batch(*a_batch("r1", number, size=4))
-            finally:
-                done.set()
-
-        with ThreadPoolExecutor(1) as pool:
-            written = pool.submit(write)
-            seen = 0
-            while True:
-                last = done.is_set()
-                records = reader.read("r1")
-                whole = 8 * len(records.batches) == len(records.instances)
-                require(whole, "a reader must never see half a batch")
-                require(len(records.batches) >= seen, "batches must not vanish")
-                seen = len(records.batches)
-                if last:
-                    break
-            written.result()
-        require(seen == 40, "a reader must see what was written")
-
-
-def check_threads(opened: Opener) -> None:
-    """Check that threads may share one store."""
-    with opened() as store:
-        store.put_run(a_run())
-        with ThreadPoolExecutor(4) as pool:
-            for _ in pool.map(lambda n: store.put_batch(*a_batch("r1", n)), range(24)):
-                pass
-            counts = list(pool.map(lambda _: len(store.instances("r1")), range(8)))
-        require(counts == [4 * 24] * 8, "every thread's batch must be there")
-
-
-def check_opened_at_once(opened: Opener) -> None:
-    """Check that several may open a new database at the same moment."""
-    with ThreadPoolExecutor(4) as pool:
-        stores = list(pool.map(lambda _: opened(), range(4)))
-    for at, store in enumerate(stores):
-        with store:
-            store.put_run(a_run(f"r{at}"))
-    with opened() as store:
-        require(len(store.runs()) == 4, "all of them must have written to the same tables")
-
-
-def check_read_only(opened: Opener) -> None:
-    """Check that a store that is opened for reading changes nothing."""
-    require(_refused(lambda: opened(read_only=True)), "there is nothing to read in an empty one")
-    with opened() as store:
-        store.put_run(a_run())
-    with opened(read_only=True) as store:
-        require(store.run("r1") == a_run(), "it must be readable")
-        writes: list[Callable[[], None]] = [
-            lambda: store.put_run(a_run("r2")),
-            lambda: store.put_batch(*a_batch("r1", 0)),
-            lambda: store.delete_run("r1"),
-        ]
-        for write in writes:
-            require(_refused(write), "writing must be refused")
-        require(len(store.runs()) == 1, "nothing must have changed")
-
-
-def check_closed(opened: Opener) -> None:
-    """Check that a closed store says so."""
-    store = opened()
-    store.close()
-    store.close()
-    require(_refused(store.runs), "a closed store must refuse to read")
-    require(_refused(lambda: store.put_run(a_run())), "a closed store must refuse to write")
-
-
-def _refused(action: Callable[..., object], *values: object) -> bool:
-    """Whether an action fails with an error that is meant for the user."""
-    try:
-        result = action(*values)
-    except (StoreError, InvalidValue) as error:
-        return bool(str(error))
-    except PenstockError:
-        return False
-    if isinstance(result, MetricsStore):
-        result.close()
-    return False
+        too_large = refused(lambda n=count: BatchRecord("r1", 0, 0.0, 1.0, rows_in=n))
+        require(too_large, f"{count} rows must be refused")
 
 
 #: Every check by its name.
@@ -491,8 +286,6 @@ METRICS_STORE_CHECKS: Mapping[str, Check] = {
     "replayed batch": check_replayed_batch,
     "all or nothing": check_all_or_nothing,
     "windows": check_windows,
-    "samples": check_samples,
-    "gaps": check_gaps,
     "keep detail": check_keep_detail,
     "plans and events": check_plans_and_events,
     "delete run": check_delete_run,

@@ -12,8 +12,8 @@ from penstock.engine.job_graph import JobGraph
 from penstock.engine.task.task import STAMP_STEP_US
 from penstock.model import Kind, Plan
 from penstock.runtimes.spark.jvm import TaskFact
+from penstock.store import BatchRecord, EdgeRecord, InstanceRecord, imbalance
 from penstock.store.histogram import EMPTY, Histogram
-from penstock.store.records import BatchRecord, EdgeRecord, InstanceRecord, imbalance
 
 _SUCCESS = "SUCCESS"
 
