@@ -180,7 +180,7 @@ def test_parallelism_changes_while_it_runs(tmp_path: Path, remembered: bool) -> 
     driver.run_batch({"rows": ((position, 100),)})
     assert totals(sink) == SUMS
     again = Driver(job_graph, backend_in(tmp_path), tmp_path, plan_for(job_graph, sum=5))
-    assert len(again.held["sum"].instances) == 5
+    assert len(again.handles["sum"].instances) == 5
 
 
 def test_split_keys_are_refused_while_nothing_merges_them(tmp_path: Path) -> None:

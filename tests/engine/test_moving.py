@@ -119,7 +119,7 @@ def test_a_lost_node_is_put_together_from_its_peers(
     for node in victims:
         setup.backend.lose(node)
     took = setup.driver.adopt(setup.plan(1, 3), inband=inband)
-    assert took.rebuilt >= lost
+    assert took.restored >= lost
     assert took.state_bytes > 0
     setup.batch()
     assert "survives any" in str(setup.driver.survives())
@@ -291,10 +291,10 @@ def test_what_was_rebuilt_from_damaged_fragments_is_coded_anew(tmp_path: Path) -
     setup = Setup(tmp_path, "peers", raw=1, check=1)
     for rows in (40, 5, 5):
         setup.batch(rows)
-    instance = setup.driver.held["sum"].instances[0]
+    instance = setup.driver.handles["sum"].instances[0]
     for path in (tmp_path / "nodes").rglob("fragments/sum/0/*.0"):
         path.unlink()
-    setup.backend.lose(instance.place.partition("/")[0])
+    setup.backend.lose(instance.executor.partition("/")[0])
     # A home that keeps none of its fragments, so that nothing but the damage asks for new ones.
     backup_nodes = {
         k
@@ -357,12 +357,12 @@ def without_copies(setup: Setup, vertex: str) -> None:
 def test_state_never_starts_empty(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "peers")
     setup.batch()
-    before = setup.driver.held["sum"].instances[0].version
+    before = setup.driver.handles["sum"].instances[0].version
     without_copies(setup, "sum")
     with pytest.raises(StateLost, match=r"sum\[\d\]: version 0 cannot be put together"):
         setup.batch()
     assert setup.driver.batch == 0, "nothing of the batch was committed"
-    assert setup.driver.held["sum"].instances[0].version == before
+    assert setup.driver.handles["sum"].instances[0].version == before
     assert set(setup.sink.batches) == {0}
 
 
@@ -428,13 +428,13 @@ def in_portions(
     setup: Setup, plan: Plan, most: int, *, inband: bool = False
 ) -> Iterator[MigrationResult]:
     """Adopt a plan with a table, dealing so many bytes at a time."""
-    held = setup.driver.held["sum"].table
+    held = setup.driver.handles["sum"].table
     assert held is not None
     plan = replace(plan, routing={"sum": resize(held, plan.parallelism["sum"])})
     before, portions_module.PORTION_BYTES = portions_module.PORTION_BYTES, most
     try:
         for _ in range(1000):
-            part = setup.driver.portion(plan)
+            part = setup.driver.next_increment(plan)
             yield setup.driver.adopt(part, inband=inband)
             if part is plan:
                 return
@@ -455,7 +455,7 @@ def test_partitions_are_dealt_in_portions(
     for one in in_portions(setup, plan, 400, inband=inband):
         took.append(one)
         used = setup.driver.plan.routing["sum"].partitions
-        assert max(used) < len(setup.driver.held["sum"].instances)
+        assert max(used) < len(setup.driver.handles["sum"].instances)
         setup.batch(5)
         forget_all()
     assert setup.driver.plan.parallelism["sum"] == instances
@@ -522,7 +522,7 @@ def test_any_schedule_of_moves_and_losses(
             setup.driver.adopt(setup.plan(turn, instances), inband=inband)
         elif kind == "prepare":
             # Copying goes on while other things happen, or is over when they do.
-            setup.driver.prepare(setup.plan(number, instances))
+            setup.driver.precopy(setup.plan(number, instances))
             if number % 2:
                 copied()
         elif kind == "scale":
@@ -584,7 +584,7 @@ def test_a_node_is_rebuilt_from_the_driver_alone(tmp_path: Path) -> None:
     for index in (0, 1):
         setup.backend.lose(setup.driver.plan.placement["sum"][index].node)
     took = setup.driver.adopt(setup.plan(1, 3))
-    assert took.rebuilt >= 2
+    assert took.restored >= 2
     assert setup.result() == SUMS
 
 
@@ -601,7 +601,7 @@ def test_what_was_saved_while_there_were_no_peers_is_kept_when_there_are(
     for _ in range(3):
         setup.batch(10)
     setup.backend.lose(home)
-    assert setup.driver.adopt(setup.plan(1, 3)).rebuilt
+    assert setup.driver.adopt(setup.plan(1, 3)).restored
     assert setup.result() == SUMS
 
 
@@ -615,7 +615,7 @@ def test_a_node_is_rebuilt_from_peers_and_the_driver(tmp_path: Path) -> None:
     blocks = setup.driver.registry.blocks("sum", 0)
     assert {block.held for block in blocks} == {True, False}
     setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
-    assert setup.driver.adopt(setup.plan(1, 3)).rebuilt
+    assert setup.driver.adopt(setup.plan(1, 3)).restored
     assert setup.result() == SUMS
 
 
@@ -623,17 +623,17 @@ def test_peers_that_do_not_take_it_are_told_and_batches_store_it_then(tmp_path: 
     setup = Setup(tmp_path, "peers", every=1 + 1)
     inner = setup.backend.job
 
-    def job(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
-        if beside:
+    def job(name: str, stages: Sequence[Stage], *, background: bool = False) -> Iterable[bytes]:
+        if background:
             raise OSError("no space left")
-        return inner(name, stages, beside=beside)
+        return inner(name, stages, background=background)
 
     setup.backend.job = job  # type: ignore[method-assign]
     told = []
     for _ in range(8):
         setup.batch(20)
         given_to_peers()
-        told.append(setup.driver.not_given())
+        told.append(setup.driver.pop_backup_failure())
     assert "OSError: no space left" in told
     assert stored(setup), "after two failures, batches end with fragments"
     setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
@@ -686,7 +686,7 @@ def test_runs_travel_and_are_kept_in_parts(tmp_path: Path) -> None:
         if path.name.endswith(".0"):
             path.unlink()
     took = setup.driver.adopt(setup.plan(1, 3))
-    assert took.rebuilt
+    assert took.restored
     assert took.moved
     assert setup.result() == SUMS
     assert not list(setup.backend.root.glob("*/arriving-*"))
@@ -732,7 +732,7 @@ def begun(tmp_path: Path, mode: str = "peers", **state_config: Any) -> tuple[Set
     setup.batch(200)
     setup.batch(10)
     plan = setup.plan(1, 3)
-    assert not setup.driver.prepare(plan)
+    assert not setup.driver.precopy(plan)
     copied()
     return setup, plan
 
@@ -770,12 +770,12 @@ def test_only_what_is_newer_than_the_copies_is_carried(
 @pytest.mark.usefixtures("any_size")
 def test_what_was_written_anew_meanwhile_is_copied_again(tmp_path: Path) -> None:
     setup, plan = begun(tmp_path)
-    for instance in setup.driver.held["sum"].instances:
+    for instance in setup.driver.handles["sum"].instances:
         instance.worn = True
     setup.batch(40)
-    assert not setup.driver.prepare(plan), "the old base is of no use any more"
+    assert not setup.driver.precopy(plan), "the old base is of no use any more"
     copied()
-    assert setup.driver.prepare(plan)
+    assert setup.driver.precopy(plan)
     took = setup.driver.adopt(plan)
     assert (took.state_bytes, took.not_precopied) == (0, "")
     assert took.precopied_bytes > 0
@@ -787,10 +787,10 @@ def test_passes_come_to_an_end(tmp_path: Path) -> None:
     setup, plan = begun(tmp_path)
     for _ in range(ahead_module.PASSES - 1):
         setup.batch(5)
-        assert not setup.driver.prepare(plan)
+        assert not setup.driver.precopy(plan)
         copied()
     setup.batch(5)
-    assert setup.driver.prepare(plan)
+    assert setup.driver.precopy(plan)
 
 
 def spoil_gone(paths: list[Path]) -> None:
@@ -836,19 +836,19 @@ def test_runs_that_vanish_while_they_are_copied_are_carried_later(tmp_path: Path
         setup.batch(rows)
     job = setup.backend.job
 
-    def late(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
-        if beside:
+    def late(name: str, stages: Sequence[Stage], *, background: bool = False) -> Iterable[bytes]:
+        if background:
             # Many batches pass until the tasks begin: their runs are merged.
             held.wait(30)
-        return job(name, stages, beside=beside)
+        return job(name, stages, background=background)
 
     held = threading.Event()
     setup.backend.job = late  # type: ignore[method-assign]
     plan = setup.plan(1, 3)
-    assert not setup.driver.prepare(plan)
+    assert not setup.driver.precopy(plan)
     for _ in range(12):
         setup.batch(4)
-        assert not setup.driver.prepare(plan)
+        assert not setup.driver.precopy(plan)
     held.set()
     copied()
     assert setup.driver.adopt(plan).not_precopied == ""
@@ -861,16 +861,16 @@ def test_a_copy_that_fails_is_told_and_everything_is_carried(tmp_path: Path) -> 
     setup.batch(200)
     job = setup.backend.job
 
-    def failing(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
-        if beside:
+    def failing(name: str, stages: Sequence[Stage], *, background: bool = False) -> Iterable[bytes]:
+        if background:
             raise RuntimeError("the executor is gone")
         return job(name, stages)
 
     setup.backend.job = failing  # type: ignore[method-assign]
     plan = setup.plan(1, 3)
-    assert not setup.driver.prepare(plan)
+    assert not setup.driver.precopy(plan)
     copied()
-    assert setup.driver.prepare(plan), "it is not tried again"
+    assert setup.driver.precopy(plan), "it is not tried again"
     took = setup.driver.adopt(plan)
     assert took.not_precopied == "RuntimeError: the executor is gone"
     assert took.precopied_bytes == 0 < took.state_bytes
@@ -886,13 +886,13 @@ def test_a_job_beside_the_batches_is_cancelled_at_the_end(
     setup.batch(200)
     cancelled = threading.Event()
 
-    def stuck(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+    def stuck(name: str, stages: Sequence[Stage], *, background: bool = False) -> Iterable[bytes]:
         assert cancelled.wait(30)
         raise RuntimeError("cancelled")
 
     setup.backend.job = stuck  # type: ignore[method-assign]
-    setup.backend.cancel_beside = cancelled.set  # type: ignore[method-assign]
-    assert not setup.driver.prepare(setup.plan(1, 3))
+    setup.backend.cancel_background = cancelled.set  # type: ignore[method-assign]
+    assert not setup.driver.precopy(setup.plan(1, 3))
     setup.driver.close()
     assert cancelled.is_set()
     assert not [t for t in threading.enumerate() if t.name == "penstock-ahead"]
@@ -905,9 +905,9 @@ def test_copies_of_a_change_that_was_dropped_go(tmp_path: Path, turn: int) -> No
     first = set(coming(setup))
     assert first
     other = setup.plan(turn, 3)
-    assert setup.driver.prepare(other) is (turn == 0), "the plan in force moves nothing"
+    assert setup.driver.precopy(other) is (turn == 0), "the plan in force moves nothing"
     copied()
-    while not setup.driver.prepare(other):
+    while not setup.driver.precopy(other):
         copied()
     took = setup.driver.adopt(other)
     assert bool(took.precopied_bytes) is (turn == 2)
@@ -940,21 +940,21 @@ def test_a_node_lost_after_its_state_was_copied_ahead(tmp_path: Path, lost: str)
 def test_small_state_is_not_copied_ahead(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "peers")
     setup.batch(200)
-    assert setup.driver.prepare(setup.plan(1, 3))
+    assert setup.driver.precopy(setup.plan(1, 3))
     assert not coming(setup)
 
 
 def test_state_in_a_checkpoint_is_not_copied_ahead(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "checkpoint")
     setup.batch(200)
-    assert setup.driver.prepare(setup.plan(1, 3))
+    assert setup.driver.precopy(setup.plan(1, 3))
 
 
 # ---- with a batch
 
 
 def places(setup: Setup) -> list[str]:
-    return [instance.place for instance in setup.driver.held["sum"].instances]
+    return [instance.executor for instance in setup.driver.handles["sum"].instances]
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -963,7 +963,7 @@ def test_state_comes_with_the_batch_and_no_job_is_run_for_it(tmp_path: Path) -> 
     setup.batch(200)
     before, plan = places(setup), setup.plan(1, 3)
 
-    def job(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+    def job(name: str, stages: Sequence[Stage], *, background: bool = False) -> Iterable[bytes]:
         raise AssertionError(f"the stream stands still to {name}")
 
     setup.backend.job = job  # type: ignore[method-assign]
@@ -1008,7 +1008,7 @@ def test_rows_that_are_dealt_anew_come_with_the_batch(tmp_path: Path) -> None:
     inband = setup.driver.run_batch({"rows": ((200, 205),)}).inband
     assert inband is not None
     assert inband.inband_bytes > 0
-    assert len(setup.driver.held["sum"].instances) == 5
+    assert len(setup.driver.handles["sum"].instances) == 5
     assert "survives any 2 nodes" in setup.driver.promise()
     assert setup.result() == SUMS
 
@@ -1057,7 +1057,7 @@ def test_where_state_cannot_be_moved_the_plan_before_goes_on(
     before, homes = setup.driver.plan, places(setup)
     monkeypatch.setattr(InbandMigration, "senders", lambda inband, spec: {})
 
-    def job(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+    def job(name: str, stages: Sequence[Stage], *, background: bool = False) -> Iterable[bytes]:
         raise StateLost("the disk is full")
 
     setup.backend.job = job  # type: ignore[method-assign]
@@ -1094,7 +1094,7 @@ def test_a_node_lost_while_state_is_to_come_from_it(tmp_path: Path) -> None:
     setup.driver.adopt(setup.plan(1, 3), inband=True)
     setup.backend.lose(lost)
     took = setup.driver.adopt(setup.plan(1, 3), inband=True)
-    assert took.rebuilt
+    assert took.restored
     assert setup.result() == SUMS
 
 
@@ -1129,7 +1129,7 @@ def test_what_a_failed_attempt_wrote_makes_nothing_else_go(
         setup.batch(5)
     if mode == "peers":
         setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
-        assert setup.driver.adopt(setup.plan(0, 3), inband=True).rebuilt
+        assert setup.driver.adopt(setup.plan(0, 3), inband=True).restored
     else:
         again(setup)
     assert setup.result() == SUMS
@@ -1182,10 +1182,10 @@ def test_a_change_that_fails_halfway_leaves_places_as_they_were(tmp_path: Path) 
     setup.batch(200)
     homes, job = places(setup), setup.backend.job
 
-    def failing(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+    def failing(name: str, stages: Sequence[Stage], *, background: bool = False) -> Iterable[bytes]:
         if name.startswith("deal"):
             raise StateLost("the disk is full")
-        return job(name, stages, beside=beside)
+        return job(name, stages, background=background)
 
     setup.backend.job = failing  # type: ignore[method-assign]
     with pytest.raises(StateLost, match="full"):
@@ -1200,7 +1200,7 @@ def test_a_plan_on_nodes_that_are_not_there_is_refused_at_once(tmp_path: Path) -
     before, asked = setup.driver.plan, list[str]()
     plan = replace(before, nodes=tuple(f"spare-{n}" for n in before.nodes), active=())
 
-    def job(name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+    def job(name: str, stages: Sequence[Stage], *, background: bool = False) -> Iterable[bytes]:
         asked.append(name)
         raise StateLost("no such place")
 

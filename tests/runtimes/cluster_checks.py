@@ -121,7 +121,7 @@ def noticed(spark: Any) -> dict[str, Any]:
     def run_and_tell(job_graph: Any, spec: Any, senders: Any = NO_SENDERS) -> Any:
         frames = inner(job_graph, spec, senders)
         # What the plan says, not what the tasks were pinned to.
-        run.backend.pinned = [[wanted[home] for home in places] for places in spec.places]
+        run.backend.pinned = [[wanted[home] for home in places] for places in spec.layer_locations]
         return frames
 
     run.backend.run = run_and_tell  # type: ignore[method-assign]
@@ -231,11 +231,11 @@ def _ahead(spark: Any, *, kill: bool = False) -> dict[str, Any]:
     run = engine.Query(pipeline, spark, strategies.make("even"), engine.Options(control=None))
     runtime, job, killed = SparkRuntime(run), run.backend.job, list[int]()
 
-    def fatal(name: str, stages: Any, *, beside: bool = False) -> Any:
-        if beside and not killed:
-            killed.append(_executor_pid(stages[1].places[0]))
+    def fatal(name: str, stages: Any, *, background: bool = False) -> Any:
+        if background and not killed:
+            killed.append(_executor_pid(stages[1].executors[0]))
             os.kill(killed[0], signal.SIGKILL)
-        return job(name, stages, beside=beside)
+        return job(name, stages, background=background)
 
     if kill:
         run.backend.job = fatal  # type: ignore[method-assign]

@@ -20,16 +20,16 @@ class Stage:
 
     Parameters
     ----------
-    places : tuple of str
+    executors : tuple of str
         One for each partition, "" being anywhere.
     body : callable
-    given : tuple of tuple of bytes
+    inputs : tuple of tuple of bytes
         Frames that the driver sends to each partition; of a job's first stage only.
     """
 
-    places: tuple[str, ...]
+    executors: tuple[str, ...]
     body: Body
-    given: tuple[tuple[bytes, ...], ...] = ()
+    inputs: tuple[tuple[bytes, ...], ...] = ()
 
 
 #: Tasks that run beside those of a layer of a batch.
@@ -54,21 +54,23 @@ class Backend(Protocol):
         """
         ...
 
-    def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+    def job(
+        self, name: str, stages: Sequence[Stage], *, background: bool = False
+    ) -> Iterable[bytes]:
         """Run stages one after the other, each task in its place.
 
         Parameters
         ----------
-        beside : bool
+        background : bool
             It is run while batches are, by another thread, and may be cancelled.
         """
         ...
 
-    def cancel_beside(self) -> None:
+    def cancel_background(self) -> None:
         """Have the job that runs beside batches fail, if there is one."""
         ...
 
-    def place(self, home: str) -> str:
+    def executor_at(self, location: str) -> str:
         """Return what tells the place at a home from all others there ever were; "" is anywhere."""
         ...
 

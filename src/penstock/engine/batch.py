@@ -31,7 +31,7 @@ class BatchSpec:
     routing : mapping of str to RoutingTable
     ranges : mapping of str to tuple of (int, int)
         Positions of each source step that belong to this batch.
-    homes : mapping of str to tuple of str
+    locations : mapping of str to tuple of str
         Where each instance of a vertex runs, for local grouping and for relaying; any equal strings
         mean the same place.
     state_config : StateConfig
@@ -74,7 +74,7 @@ class BatchSpec:
     parallelism: Mapping[str, int]
     routing: Mapping[str, RoutingTable] = field(default_factory=dict)
     ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    homes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    locations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     state_config: StateConfig = field(default_factory=StateConfig)
     bases: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     needed: Mapping[str, tuple[tuple[Segment, ...], ...]] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class BatchSpec:
 
     def width(self, layer: int) -> int:
         """Partitions of a layer."""
-        return len(self.places[layer])
+        return len(self.layer_locations[layer])
 
     def address(self, vertex: str, instance: int) -> tuple[int, int]:
         """Layer and partition of an instance."""
@@ -127,13 +127,13 @@ class BatchSpec:
         raise IndexError(f"layer {layer} has no such partition")
 
     @cached_property
-    def places(self) -> tuple[tuple[str, ...], ...]:
+    def layer_locations(self) -> tuple[tuple[str, ...], ...]:
         """Home of every partition of every layer."""
         layers = tuple(
             tuple(
                 home
                 for vertex in layer
-                for home in self.homes.get(vertex, ("",) * self.parallelism[vertex])
+                for home in self.locations.get(vertex, ("",) * self.parallelism[vertex])
             )
             for layer in self.layers
         )
@@ -156,7 +156,7 @@ class BatchSpec:
         if following >= self.depth:
             return 0
         # A relay in the same place keeps a long edge off the network until its last hop.
-        for i, place in enumerate(self.places[following]):
+        for i, place in enumerate(self.layer_locations[following]):
             if place == here:
                 return i
-        return partition % len(self.places[following])
+        return partition % len(self.layer_locations[following])

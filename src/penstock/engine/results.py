@@ -85,7 +85,7 @@ class MigrationResult:
         State that was carried in that time, and state that was copied ahead and taken over.
     inband_bytes : int
         State that comes with a batch instead: before it, by what peers keep; after it, what came.
-    moved, rebuilt, repartitioned : int
+    moved, restored, repartitioned : int
         Instances whose state was copied, was put together from fragments, or changed its keys.
     not_precopied : str
         Why state was carried that was to be copied ahead; empty when there is nothing to tell.
@@ -96,7 +96,7 @@ class MigrationResult:
     seconds: float = 0.0
     state_bytes: int = 0
     moved: int = 0
-    rebuilt: int = 0
+    restored: int = 0
     repartitioned: int = 0
     precopied_bytes: int = 0
     inband_bytes: int = 0

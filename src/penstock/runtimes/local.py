@@ -47,23 +47,25 @@ class LocalBackend:
 
         def body(layer: int) -> Body:
             def run(partition: int, frames: Iterable[bytes], place: Path) -> Any:
-                return run_partition(job_graph, spec, layer, partition, frames, place=place)
+                return run_partition(job_graph, spec, layer, partition, frames, folder=place)
 
             return run
 
-        stages = [Stage(spec.places[layer], body(layer)) for layer in range(spec.depth)]
+        stages = [Stage(spec.layer_locations[layer], body(layer)) for layer in range(spec.depth)]
         return self._run(stages, senders)
 
-    def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+    def job(
+        self, name: str, stages: Sequence[Stage], *, background: bool = False
+    ) -> Iterable[bytes]:
         """Run stage by stage."""
         return self._run(stages, NO_SENDERS)
 
     def _run(self, stages: Sequence[Stage], senders: StateSenders) -> Iterable[bytes]:
-        arrived = {partition: list(frames) for partition, frames in enumerate(stages[0].given)}
+        arrived = {partition: list(frames) for partition, frames in enumerate(stages[0].inputs)}
         for layer, stage in enumerate(stages):
             leaving: dict[int, list[bytes]] = {}
             for one in (stage, *senders.get(layer, ())):
-                for partition, place in enumerate(one.places):
+                for partition, place in enumerate(one.executors):
                     frames = arrived.get(partition, []) if one is stage else []
                     folder = self.root / quote(place, safe="")
                     for target, data in one.body(partition, frames, folder):
@@ -73,12 +75,12 @@ class LocalBackend:
         assert all(Message.unpack(data).layer == DRIVER for data in frames)
         return frames
 
-    def cancel_beside(self) -> None:
+    def cancel_background(self) -> None:
         """Do nothing: a job is over soon."""
 
-    def place(self, home: str) -> str:
-        """Return the home: nothing else is ever there."""
-        return home
+    def executor_at(self, location: str) -> str:
+        """Return the location: nothing else is ever there."""
+        return location
 
     def backup_nodes(self) -> Mapping[str, str]:
         """Return the one process of each node."""

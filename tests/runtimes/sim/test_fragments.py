@@ -96,7 +96,7 @@ def test_it_is_spread_anew_when_the_engine_would(event: str, tmp_path: Path) -> 
     book = registry(TOPOLOGY, plan, state_config, tmp_path)
     for (name, index), block in before.items():
         book.catalog.add(block)
-        book.held[name].instances[index] = InstanceState(version=0, place="x", backed=0)
+        book.handles[name].instances[index] = InstanceState(version=0, executor="x", backed=0)
     nodes = list(cluster.names)
     if event == "a keeper is lost":
         nodes.remove("node-0")

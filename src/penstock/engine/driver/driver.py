@@ -73,7 +73,7 @@ class Driver(Planned):
             "batch": spec.batch_id,
             "hashing": HASHING,
             "positions": positions,
-            "state": {name: held.to_dict() for name, held in self.held.items()},
+            "state": {name: held.to_dict() for name, held in self.handles.items()},
             "shares": {name: b64encode(body).decode() for name, body in shares.items()},
             "watermarks": following,
             "passed": self.watermarks,
@@ -117,7 +117,7 @@ class Driver(Planned):
         except StateLost as error:
             # Some of it may be elsewhere already.
             self.adopt(self.plan)
-            self.not_moved = (self.next_batch, str(error))
+            self.failed_migration = (self.next_batch, str(error))
             return MigrationResult(failed=str(error))
 
     def _clear_attempt(self) -> None:
@@ -149,7 +149,7 @@ class Driver(Planned):
         if async_backup.due() and not self._migrator.ahead.coming:
             async_backup.begin(self.spec({}, self.number, backup=True))
 
-    def not_given(self) -> str:
+    def pop_backup_failure(self) -> str:
         """Say, once, why peers did not take what the driver holds; empty if they did."""
         async_backup = self._migrator.async_backup
         why, async_backup.failure = async_backup.failure, ""

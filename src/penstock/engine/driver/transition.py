@@ -86,8 +86,8 @@ class Planned:
         self._migrator = Migrator(self.registry, self.backend)
         self._inband: InbandMigration | None = None
         #: The last batch that was begun, and that state could not be moved with, and why.
-        self.attempted, self.not_moved = -1, (-1, "")
-        saved = any(not held.empty for held in self.held.values())
+        self.attempted, self.failed_migration = -1, (-1, "")
+        saved = any(not held.empty for held in self.handles.values())
         if saved and not state_config.in_checkpoint:
             raise StateLost(
                 f"{self.root} is of a run whose state was kept by its executors alone, and they "
@@ -120,9 +120,9 @@ class Planned:
         return {} if done is None else {k: int(v) for k, v in done["positions"].items()}
 
     @property
-    def held(self) -> Mapping[str, StateHandle]:
+    def handles(self) -> Mapping[str, StateHandle]:
         """State of the stateful vertices, as committed."""
-        return self.registry.held
+        return self.registry.handles
 
     def losses(self) -> int:
         """Count the nodes that may be lost, if there are enough of them; 0 if none keeps state."""
@@ -150,7 +150,7 @@ class Planned:
         repartitioning = inband is not None and bool(inband.repartitioned.givers)
         direct = backup or repartitioning or self._migrator.async_backup.overdue
         kept = self.registry.kept(self.plan, backup=direct)
-        held = self.registry.held
+        held = self.registry.handles
         return BatchSpec(
             batch_id=self.next_batch,
             version=number,
@@ -158,7 +158,7 @@ class Planned:
             parallelism=dict(self.plan.parallelism),
             routing=dict(self.plan.routing),
             ranges=dict(ranges),
-            homes={name: tuple(map(str, spots)) for name, spots in self.plan.placement.items()},
+            locations={name: tuple(map(str, spots)) for name, spots in self.plan.placement.items()},
             state_config=self.registry.state_config_under(self.plan),
             bases={n: tuple(i.version for i in h.instances) for n, h in held.items()},
             needed={
@@ -191,7 +191,7 @@ class Planned:
 
     # ---- plans
 
-    def prepare(self, plan: Plan) -> bool:
+    def precopy(self, plan: Plan) -> bool:
         """Copy the state that a plan moves ahead, beside the batches, and say whether that is done.
 
         Call it between batches until it is, and `adopt` the plan then, or whenever it has taken too
@@ -202,7 +202,7 @@ class Planned:
             return True
         return not self._migrator.async_backup.running and self._migrator.prepare(plan)
 
-    def portion(self, plan: Plan) -> Plan:
+    def next_increment(self, plan: Plan) -> Plan:
         """Return the plan, or one on the way to it, if it deals more state than a pause is to take.
 
         At once is dealt what has no table in the plan, since that is made of the one in force, and
@@ -212,14 +212,16 @@ class Planned:
         self.settle()
         tables = {
             name: (held.table, plan.routing[name])
-            for name, held in self.held.items()
+            for name, held in self.handles.items()
             if not held.empty
             and held.table is not None
             and name in plan.routing
             and table_for(name, held, plan) is plan.routing[name]
         }
         sizes = {
-            name: [self.registry.size_bytes(name, i) for i in range(len(self.held[name].instances))]
+            name: [
+                self.registry.size_bytes(name, i) for i in range(len(self.handles[name].instances))
+            ]
             for name in tables
         }
         return portion(plan, self.plan, tables, sizes)
@@ -249,16 +251,16 @@ class Planned:
         self._alight()
         precopied = self._migrator.ahead.end()
         self._migrator.async_backup.end()
-        tables = {name: table_for(name, held, plan) for name, held in self.held.items()}
+        tables = {name: table_for(name, held, plan) for name, held in self.handles.items()}
         routing = {**plan.routing, **{n: t for n, t in tables.items() if t is not None}}
         plan = replace(plan, routing=routing)
         changed = {
             name: table
             for name, table in tables.items()
             if table is not None
-            and not self.held[name].empty
+            and not self.handles[name].empty
             and (table, plan.parallelism[name])
-            != (self.held[name].table, len(self.held[name].instances))
+            != (self.handles[name].table, len(self.handles[name].instances))
         }
         if inband and plan.pinned is self.plan.pinned:
             took = self._board(plan, tables, changed, precopied)
@@ -274,7 +276,7 @@ class Planned:
         """Have nothing come with the next batch."""
         if self._inband is not None:
             self.plan, self._inband = self._inband.before, None
-            for name, held in self.held.items():
+            for name, held in self.handles.items():
                 del held.instances[self.plan.parallelism[name] :]
 
     def _board(
@@ -300,7 +302,7 @@ class Planned:
         self.plan = plan
         self._make_room(plan)
         told = self._inband.told(self.registry)
-        return replace(told, state_bytes=back.state_bytes, rebuilt=back.rebuilt)
+        return replace(told, state_bytes=back.state_bytes, restored=back.restored)
 
     def _carry(
         self,
@@ -311,7 +313,7 @@ class Planned:
     ) -> MigrationResult:
         """Carry state now, while the stream stands still."""
         took = MigrationResult()
-        places = [(one, one.place) for held in self.held.values() for one in held.instances]
+        places = [(one, one.executor) for held in self.handles.values() for one in held.instances]
         try:
             if self.registry.state_config.by_peers and plan.pinned:
                 took = self._migrator.carry(plan, precopied)
@@ -322,7 +324,7 @@ class Planned:
             # The old homes that are there have all that they had, and are in charge.
             alive = self.backend.alive()
             for instance, place in places:
-                instance.place = place if place in alive else instance.place
+                instance.executor = place if place in alive else instance.executor
             raise
         self._take_effect(plan, tables)
         if took.repartitioned:
@@ -331,7 +333,7 @@ class Planned:
 
     def _make_room(self, plan: Plan) -> None:
         """Know of the instances that are new in a plan: they are spread and saved like others."""
-        for name, held in self.held.items():
+        for name, held in self.handles.items():
             held.instances += [
                 InstanceState() for _ in range(plan.parallelism[name] - len(held.instances))
             ]
@@ -339,7 +341,7 @@ class Planned:
     def _take_effect(self, plan: Plan, tables: Mapping[str, RoutingTable | None]) -> None:
         """Put a plan in charge whose state is where it should be."""
         self._make_room(plan)
-        for name, held in self.held.items():
+        for name, held in self.handles.items():
             held.table = tables[name]
             count = plan.parallelism[name]
             for index in range(count, len(held.instances)):
@@ -366,7 +368,7 @@ class Planned:
         number = self._begin(
             {"dealt": sorted({participant.vertex for participant, _ in repartitioned.takers})}
         )
-        before, shape = self.plan, {name: list(h.instances) for name, h in self.held.items()}
+        before, shape = self.plan, {name: list(h.instances) for name, h in self.handles.items()}
         self.plan = plan
         try:
             self._make_room(plan)
@@ -375,7 +377,7 @@ class Planned:
         except BaseException:
             self.plan = before
             for name, instances in shape.items():
-                self.held[name].instances = instances
+                self.handles[name].instances = instances
             raise
         size += took.state_bytes
         return replace(took, state_bytes=size, repartitioned=len(repartitioned.takers))
@@ -385,7 +387,7 @@ class Planned:
         pending = self.pending()
         done = self.commit_log.committed(self.commit_log.last_commit()) or {}
         done["hashing"] = HASHING
-        done["state"] = {name: held.to_dict() for name, held in self.held.items()}
+        done["state"] = {name: held.to_dict() for name, held in self.handles.items()}
         done["pending"] = None if pending is None else {n: list(c) for n, c in pending.items()}
         self.commit_log.commit(self.number, done)
 

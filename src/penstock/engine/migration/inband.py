@@ -74,7 +74,7 @@ class InbandMigration:
         for name, index, known, _ in self.moved:
             layer, to = spec.address(name, index)
             transfer = Transfer(name, index, known.version, to, there=there[name, index])
-            transfers.setdefault(layer, {}).setdefault(known.place, []).append(transfer)
+            transfers.setdefault(layer, {}).setdefault(known.executor, []).append(transfer)
         for layer, by_place in transfers.items():
             send = SendState(tuple(map(tuple, by_place.values())), layer)
             found.setdefault(layer - 1, []).append(Stage(tuple(by_place), send))
@@ -110,7 +110,7 @@ class InbandMigration:
     def _dealt_bytes(self, registry: StateRegistry) -> int:
         size = 0.0
         for participant, _ in self.repartitioned.givers:
-            before = registry.held[participant.vertex].table
+            before = registry.handles[participant.vertex].table
             assert before is not None
             assert participant.table is not None
             mine = [i for i, home in enumerate(before.partitions) if home == participant.instance]
@@ -131,4 +131,4 @@ class InbandMigration:
     def land(self) -> None:
         """Put the new homes in charge."""
         for _, _, instance, target in self.moved:
-            instance.place = target
+            instance.executor = target

@@ -64,34 +64,34 @@ class Migrator:
         took = self._copy(moved, precopied) if moved else MigrationResult()
         back = self.bring_back(lost)
         for _, _, instance, target in moved:
-            instance.place = target
+            instance.executor = target
         size = took.state_bytes + back.state_bytes
-        return replace(took, state_bytes=size, rebuilt=back.rebuilt)
+        return replace(took, state_bytes=size, restored=back.restored)
 
     def bring_back(self, lost: list[Moved]) -> MigrationResult:
         """Put state together that was lost with its place."""
         size = self._rebuild(lost, self.backend.alive()) if lost else 0
         for _, _, instance, target in lost:
-            instance.place = target
-        return MigrationResult(state_bytes=size, rebuilt=len(lost))
+            instance.executor = target
+        return MigrationResult(state_bytes=size, restored=len(lost))
 
     def wanted(self, plan: Plan) -> tuple[list[Moved], list[Moved]]:
         """Find the instances whose state is not where a plan has them: it is elsewhere, or lost."""
         alive = self.backend.alive()
         wanted: list[Moved] = []
-        for name, held in self.registry.held.items():
+        for name, held in self.registry.handles.items():
             spots = plan.placement[name]
             for index, instance in enumerate(held.instances):
-                if instance.version < 0 or not instance.place:
+                if instance.version < 0 or not instance.executor:
                     continue
-                if index >= len(spots) and instance.place in alive:
+                if index >= len(spots) and instance.executor in alive:
                     # It is dealt to the others from where it is.
                     continue
-                target = self.backend.place(str(spots[min(index, len(spots) - 1)]))
-                if target != instance.place:
+                target = self.backend.executor_at(str(spots[min(index, len(spots) - 1)]))
+                if target != instance.executor:
                     wanted.append((name, index, instance, target))
-        lost = [w for w in wanted if w[2].place not in alive]
-        return [w for w in wanted if w[2].place in alive], lost
+        lost = [w for w in wanted if w[2].executor not in alive]
+        return [w for w in wanted if w[2].executor in alive], lost
 
     def _copy(self, wanted: list[Moved], precopied: PreCopied) -> MigrationResult:
         """Copy state from places that are there; all of an instance if the copies ahead are gone.
@@ -177,7 +177,7 @@ class Migrator:
                 for pull in pieces[name, index]:
                     run = Segment(pull.block.first, pull.block.last)
                     if pull.block.held:
-                        body = Piece(run, 0, self.async_backup.held[pull.block]).pack()
+                        body = Piece(run, 0, self.async_backup.pending[pull.block]).pack()
                         frame = Message(RUN, 1, to, 0, 0, body)
                         given.setdefault(target, []).append(frame.pack())
                         transfers.setdefault(target, [])
@@ -187,7 +187,7 @@ class Migrator:
             else:
                 runs = there.get((name, index), ())
                 transfer = Transfer(name, index, instance.version, to, there=runs)
-                transfers.setdefault(instance.place, []).append(transfer)
+                transfers.setdefault(instance.executor, []).append(transfer)
         arrivals = [
             Expected(name, index, tuple({Segment(p.block.first, p.block.last) for p in pulls}))
             if (pulls := pieces.get((name, index)))
@@ -215,7 +215,7 @@ class Migrator:
         givers: list[tuple[Participant, str]] = []
         takers: list[tuple[Participant, str]] = []
         for name, table in tables.items():
-            held, count = self.registry.held[name], plan.parallelism[name]
+            held, count = self.registry.handles[name], plan.parallelism[name]
             if held.empty or held.table is None:
                 continue
             pairs = zip(held.table.partitions, table.partitions, strict=True)
@@ -225,7 +225,9 @@ class Migrator:
                 known = held.instances[index] if index < len(held.instances) else InstanceState()
                 participant = Participant(name, index, known.version, held.by, held.route, table)
                 spot = spots[min(index, len(spots) - 1)]
-                place = known.place or (self.backend.place(str(spot)) if plan.pinned else "")
+                place = known.executor or (
+                    self.backend.executor_at(str(spot)) if plan.pinned else ""
+                )
                 if known.version >= 0 and any(a == index for a, _ in moved):
                     givers.append((participant, place))
                 if index < count and any(index in pair for pair in moved):
@@ -257,12 +259,12 @@ class Migrator:
         """Have the instances of a wave that must save everything do so."""
         participants = []
         for name, index in sorted(spec.whole):
-            held = self.registry.held[name]
+            held = self.registry.handles[name]
             known = held.instances[index]
             participant = Participant(
                 name, index, known.version, held.by, held.route, None, whole=True
             )
-            participants.append((participant, known.place))
+            participants.append((participant, known.executor))
         stages = [self._settle(spec, tuple(participants)), *self._keep(spec)]
         answers = self._answers("spread fragments anew", stages)
         for answer in answers:
@@ -278,7 +280,8 @@ class Migrator:
             return []
         return [
             Stage(
-                tuple(self.backend.place(home) for home in spec.backup_nodes), StoreFragments(spec)
+                tuple(self.backend.executor_at(home) for home in spec.backup_nodes),
+                StoreFragments(spec),
             )
         ]
 

@@ -75,7 +75,7 @@ class PreCopy:
 
     def bring(self, moves: Sequence[Moved]) -> bool:
         """Copy on, in a thread of its own, and say whether that is done; other moves end these."""
-        wanted = frozenset((name, i, known.place, target) for name, i, known, target in moves)
+        wanted = frozenset((name, i, known.executor, target) for name, i, known, target in moves)
         if wanted != self._change.moves:
             self.end()
             self._change = _Change(wanted)
@@ -179,7 +179,7 @@ class _PreCopyThread(threading.Thread):
         self.join(GRACE_S)
         deadline = time.monotonic() + STOP_S
         while self.is_alive() and time.monotonic() < deadline:
-            self._backend.cancel_beside()
+            self._backend.cancel_background()
             self.join(0.2)
 
     def _copy(self, moves: Sequence[Moved]) -> None:
@@ -188,13 +188,13 @@ class _PreCopyThread(threading.Thread):
             # The latest version there is: the runs of an older one may be gone by now.
             there = self._there.get((name, index), ())
             transfer = Transfer(name, index, known.version, to, there=there)
-            transfers.setdefault(known.place, []).append(transfer)
+            transfers.setdefault(known.executor, []).append(transfer)
         arrivals = tuple(Expected(name, index) for name, index, _, _ in moves)
         stages = (
             Stage(tuple(transfers), SendState(tuple(tuple(p) for p in transfers.values()))),
             Stage(tuple(target for *_, target in moves), ReceiveState(arrivals, COMING)),
         )
-        sent = self._backend.job("copy state ahead", stages, beside=True)
+        sent = self._backend.job("copy state ahead", stages, background=True)
         frames = [Message.unpack(bytes(data)) for data in sent]
         raise_error(frames)
         for answer in (decode_json(frame.body) for frame in frames if frame.kind == STATS):

@@ -42,7 +42,7 @@ class AsyncBackup:
 
     def __init__(self, registry: StateRegistry, backend: Backend) -> None:
         self._ledger, self._backend = registry, backend
-        self.held: dict[FragmentedSegment, bytes] = {}
+        self.pending: dict[FragmentedSegment, bytes] = {}
         self.failure = ""
         self._batches = self._failures = 0
         self._pressed = False
@@ -61,11 +61,11 @@ class AsyncBackup:
 
     @property
     def _bytes(self) -> int:
-        return sum(map(len, self.held.values()))
+        return sum(map(len, self.pending.values()))
 
     def hold(self, block: FragmentedSegment, content: bytes) -> None:
         """Take what an instance saved."""
-        self.held[block] = content
+        self.pending[block] = content
 
     def note(self, saved: Iterable[Mapping[str, Any]]) -> None:
         """Take note of all that a batch saved: of more than a little, or of what was put off."""
@@ -80,20 +80,20 @@ class AsyncBackup:
             return False
         self._gather()
         known = set(self._ledger.catalog)
-        self.held = {block: content for block, content in self.held.items() if block in known}
+        self.pending = {block: content for block, content in self.pending.items() if block in known}
         enough = self._batches >= self._ledger.state_config.every or self._bytes > HOLD_BYTES / 2
-        return bool(self.held) and enough
+        return bool(self.pending) and enough
 
     def begin(self, spec: BatchSpec) -> None:
         """Give all that is held to the keepers of a wave, in a thread of its own."""
         if spec.backup_nodes:
-            placed = {b: self._ledger.placed(spec, b.operator, b.instance) for b in self.held}
+            placed = {b: self._ledger.placed(spec, b.operator, b.instance) for b in self.pending}
             coded = {
                 block: replace(block, r=to.r, c=to.c, backup_nodes=to.backup_nodes)
                 for block, to in placed.items()
                 if to.backup_nodes
             }
-            self._giver = _BackupThread(self._backend, spec, dict(self.held), coded)
+            self._giver = _BackupThread(self._backend, spec, dict(self.pending), coded)
             self._giver.start()
             self._batches = 0
 
@@ -116,7 +116,7 @@ class AsyncBackup:
         for block, coded in giver.coded.items():
             if block in known:
                 self._ledger.catalog.add(coded)
-            self.held.pop(block, None)
+            self.pending.pop(block, None)
 
 
 class _BackupThread(threading.Thread):
@@ -148,7 +148,7 @@ class _BackupThread(threading.Thread):
         self.join(GRACE_S)
         deadline = time.monotonic() + STOP_S
         while self.is_alive() and time.monotonic() < deadline:
-            self._backend.cancel_beside()
+            self._backend.cancel_background()
             self.join(0.2)
 
     def _give(self) -> None:
@@ -158,6 +158,6 @@ class _BackupThread(threading.Thread):
             key, run = (block.operator, block.instance), Segment(block.first, block.last)
             for frame in fragments(spec, *key, run, self._held[block]):
                 given[frame.partition].append(frame.pack())
-        places = tuple(self._backend.place(home) for home in spec.backup_nodes)
+        places = tuple(self._backend.executor_at(home) for home in spec.backup_nodes)
         stage = Stage(places, StoreFragments(spec), tuple(map(tuple, given)))
-        self._backend.job("give state to peers", [stage], beside=True)
+        self._backend.job("give state to peers", [stage], background=True)

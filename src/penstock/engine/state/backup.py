@@ -66,7 +66,7 @@ def keep(
     sweep(
         place / STATE,
         {
-            name: [i for i, home in enumerate(spec.homes[name]) if home == here]
+            name: [i for i, home in enumerate(spec.locations[name]) if home == here]
             for name in spec.bases
         },
     )

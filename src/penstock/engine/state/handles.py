@@ -19,7 +19,7 @@ class InstanceState:
     ----------
     version : int
         -1 before it has any.
-    place : str
+    executor : str
         Where its copy on a node is; "" if there is none.
     backed : int
         The version that peers have, together with the driver; -1 if none.
@@ -28,7 +28,7 @@ class InstanceState:
     """
 
     version: int = -1
-    place: str = ""
+    executor: str = ""
     backed: int = -1
     worn: bool = False
 

@@ -55,7 +55,7 @@ class StateRegistry:
     topology : str
     backend : Backend
     state_config : StateConfig
-    held : mapping of str to StateHandle
+    handles : mapping of str to StateHandle
         By stateful vertex.
     retiring : set of str
         Nodes that are to keep nothing any more.
@@ -64,13 +64,13 @@ class StateRegistry:
     topology: str
     backend: Backend
     state_config: StateConfig
-    held: dict[str, StateHandle]
+    handles: dict[str, StateHandle]
     catalog: Catalog = field(default_factory=Catalog)
     retiring: set[str] = field(default_factory=set)
 
     def losses(self) -> int:
         """Count the nodes that may be lost, if there are enough of them; 0 if none keeps state."""
-        return self.state_config.check if self.held and self.state_config.mode == "peers" else 0
+        return self.state_config.check if self.handles and self.state_config.mode == "peers" else 0
 
     def survives(self, plan: Plan) -> Tolerance | None:
         """Say what losses of nodes the state survives now; None without any by peers."""
@@ -84,7 +84,7 @@ class StateRegistry:
                 homes,
                 asked=self.state_config.check,
             )
-            for name, held in self.held.items()
+            for name, held in self.handles.items()
             for index, instance in enumerate(held.instances)
             if instance.version >= 0
         ]
@@ -100,7 +100,7 @@ class StateRegistry:
 
     def promise(self, plan: Plan) -> str:
         """Say in words what the state survives now; empty before there is any."""
-        if all(held.empty for held in self.held.values()):
+        if all(held.empty for held in self.handles.values()):
             return ""
         state_config = self.state_config_under(plan)
         said = []
@@ -115,7 +115,7 @@ class StateRegistry:
 
     def kept(self, plan: Plan, *, backup: bool) -> BackupAssignment:
         """Choose who keeps what of a wave; `backup`: peers get what changed with it."""
-        if not (self.state_config_under(plan).by_peers and self.held):
+        if not (self.state_config_under(plan).by_peers and self.handles):
             return BackupAssignment()
         backup_nodes = self.backup_locations()
         if len(backup_nodes) < 2:
@@ -123,7 +123,7 @@ class StateRegistry:
             backup_nodes = {}
         fragment_placements: dict[str, tuple[FragmentPlacement, ...]] = {}
         whole: set[tuple[str, int]] = set()
-        for name, held in self.held.items():
+        for name, held in self.handles.items():
             instances = held.instances[: plan.parallelism[name]]
             wanted = [self._spread(plan, name, i, backup_nodes) for i in range(len(instances))]
             fragment_placements[name] = tuple(
@@ -167,7 +167,7 @@ class StateRegistry:
     def backup_locations(self) -> dict[str, str]:
         """Return the homes of those that may keep fragments, by place."""
         return {
-            self.backend.place(home): home
+            self.backend.executor_at(home): home
             for node, home in self.backend.backup_nodes().items()
             if node not in self.retiring
         }
@@ -206,9 +206,9 @@ class StateRegistry:
         """
         if place is None:
             peers = spec.state_config.by_peers
-            place = self.backend.place(spec.homes[name][index]) if peers else ""
-        instance = self.held[name].instances[index]
-        instance.version, instance.place = int(saved["version"]), place
+            place = self.backend.executor_at(spec.locations[name][index]) if peers else ""
+        instance = self.handles[name].instances[index]
+        instance.version, instance.executor = int(saved["version"]), place
         if spec.hold:
             first, last = saved["run"]
             kept = FragmentPlacement(1, 0, (DRIVER,))
@@ -231,12 +231,12 @@ class StateRegistry:
         """Return the spread of an instance in a wave, with places in the place of homes."""
         one = spec.fragment_placements[name][index]
         return replace(
-            one, backup_nodes=tuple(self.backend.place(home) for home in one.backup_nodes)
+            one, backup_nodes=tuple(self.backend.executor_at(home) for home in one.backup_nodes)
         )
 
     def blocks(self, name: str, index: int) -> tuple[FragmentedSegment, ...]:
         """Find what peers and the driver have of an instance, the newest run first."""
-        backed = self.held[name].instances[index].backed
+        backed = self.handles[name].instances[index].backed
         return chain(self.catalog.find(self.topology, name, index), backed)
 
     def size_bytes(self, name: str, index: int) -> int:

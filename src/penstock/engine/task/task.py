@@ -59,7 +59,7 @@ def run_partition(
     frames: Iterable[bytes],
     rows: Iterable[tuple[str, pa.Table]] = (),
     *,
-    place: Path,
+    folder: Path,
 ) -> Iterator[tuple[int, bytes]]:
     """Run one instance's part of a batch, or one node's part of keeping fragments.
 
@@ -73,7 +73,7 @@ def run_partition(
         Frames from the layer before; always read to the end.
     rows : iterable of (str, Table)
         Rows of source steps that the engine reads itself (streaming DataFrames).
-    place : Path
+    folder : Path
         Folder of the node that this runs on.
 
     Yields
@@ -82,9 +82,9 @@ def run_partition(
         Partition of the next layer, and a frame. In the last layer the number means nothing.
     """
     if layer == len(spec.layers):
-        yield from keep(spec, partition, frames, place)
+        yield from keep(spec, partition, frames, folder)
         return
-    with closing(_Task(job_graph, spec, layer, partition, place)) as task:
+    with closing(_Task(job_graph, spec, layer, partition, folder)) as task:
         yield from task.relay(frames)
         yield from task.run(rows)
 
@@ -134,7 +134,7 @@ class _Task:
             self.inputs.setdefault(frame.edge, []).append(decode(frame.body))
 
     def _hop(self, layer: int, partition: int) -> int:
-        here = self.spec.places[self.layer][self.partition]
+        here = self.spec.layer_locations[self.layer][self.partition]
         return self.spec.hop(here, self.layer, layer, partition)
 
     # ---- the work
@@ -343,8 +343,8 @@ class _Task:
         edge = self.job_graph.edges[number]
         spec = self.spec
         count = spec.parallelism[edge.target]
-        here = spec.places[self.layer][self.partition]
-        homes = spec.homes.get(edge.target, ())
+        here = spec.layer_locations[self.layer][self.partition]
+        homes = spec.locations.get(edge.target, ())
         near = tuple(i for i, home in enumerate(homes) if home == here)
         counts = self.sent.setdefault(number, {})
         routing = spec.routing.get(edge.target)

@@ -55,22 +55,24 @@ class Losing:
         """Run a batch."""
         return self.inner.run(job_graph, spec, senders)
 
-    def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> Iterable[bytes]:
+    def job(
+        self, name: str, stages: Sequence[Stage], *, background: bool = False
+    ) -> Iterable[bytes]:
         """Run stages."""
-        return self.inner.job(name, stages, beside=beside)
+        return self.inner.job(name, stages, background=background)
 
-    def cancel_beside(self) -> None:
+    def cancel_background(self) -> None:
         """Cancel the job beside batches."""
-        self.inner.cancel_beside()
+        self.inner.cancel_background()
 
-    def place(self, home: str) -> str:
-        """Return the place at a home."""
-        return self.inner.place(home)
+    def executor_at(self, location: str) -> str:
+        """Return the executor at a location."""
+        return self.inner.executor_at(location)
 
     def backup_nodes(self) -> Mapping[str, str]:
         """Return the keepers that are not gone."""
         found = self.inner.backup_nodes().items()
-        return {node: home for node, home in found if self.place(home) not in self.lost}
+        return {node: home for node, home in found if self.executor_at(home) not in self.lost}
 
     def alive(self) -> frozenset[str]:
         """Return the places that are not gone."""
@@ -125,7 +127,7 @@ class StateBench:
         return rows
 
     def lost(self, counts: Iterable[int], size_mb: float) -> list[Row]:
-        """All instances of a node that is lost, rebuilt on the other nodes."""
+        """All instances of a node that is lost, restored on the other nodes."""
         width, rows = len(self.nodes), []
         for count in counts:
             after = [1 + i % (width - 1) for i in range(count)]
@@ -190,13 +192,13 @@ class StateBench:
             plan = self._plan(job_graph, homes)
             driver = Driver(job_graph, backend, Path(commit_log), plan, state_config=state_config)
             spec = driver.spec({}, 0, backup=True)
-            places = tuple(backend.place(home) for home in spec.homes[OPERATOR])
+            places = tuple(backend.executor_at(home) for home in spec.locations[OPERATOR])
             sizes = tuple(int(size * MB) for size in sizes_mb)
             made = self._job("fill", [Stage(places, Fill(spec, sizes))])
             stages = [Stage(places, Save(spec, self.server))]
             if spec.backup_nodes:
                 stages.append(
-                    Stage(tuple(map(backend.place, spec.backup_nodes)), StoreFragments(spec))
+                    Stage(tuple(map(backend.executor_at, spec.backup_nodes)), StoreFragments(spec))
                 )
             started = time.perf_counter()
             saved = self._job("save", stages)
@@ -215,7 +217,7 @@ class StateBench:
             plan = self._plan(job_graph, self._free(backend, after))
             started = time.perf_counter()
             driver.adopt(plan)
-            following = tuple(backend.place(str(spot)) for spot in plan.placement[OPERATOR])
+            following = tuple(backend.executor_at(str(spot)) for spot in plan.placement[OPERATOR])
             there = self._job("load", [Stage(following, Load(spec, self.server))])
             took["recover_s"] = time.perf_counter() - started
             if any(there[i]["total"] != made[i]["total"] for i in made):

@@ -63,7 +63,7 @@ class SparkBackend:
     ----------
     spark : SparkSession
     executor_of : callable
-        From the node of an instance, as in `BatchSpec.homes`, to the id of an executor; "" is
+        From the node of an instance, as in `BatchSpec.locations`, to the id of an executor; "" is
         anywhere.
     folder : str
         Where a node keeps state; a relative one lies in the working folder of each executor.
@@ -85,7 +85,7 @@ class SparkBackend:
     pinned: list[list[str]] = field(default_factory=list)
     group: str = ""
     moving: str = ""
-    beside: str = ""
+    background: str = ""
     _layout: tuple[JobGraph, Any] | None = None
     _base: dict[int, Any] = field(default_factory=dict)
 
@@ -95,7 +95,9 @@ class SparkBackend:
         """Run the batch as one job and collect the frames for the driver."""
         sc = self.spark.sparkContext
         shared = self._share(sc, job_graph)
-        self.pinned = [[self.executor_of(home) for home in places] for places in spec.places]
+        self.pinned = [
+            [self.executor_of(home) for home in places] for places in spec.layer_locations
+        ]
         self.group = f"penstock-{spec.token}-{spec.version}"
         if senders:
             self.moving = self.group
@@ -116,17 +118,17 @@ class SparkBackend:
         strict = [layer in (*stateful, len(spec.layers)) for layer in range(spec.depth)]
         return self._run(text, self.group, self.pinned, first, bodies, strict, senders)
 
-    def job(self, name: str, stages: Sequence[Stage], *, beside: bool = False) -> list[bytes]:
+    def job(self, name: str, stages: Sequence[Stage], *, background: bool = False) -> list[bytes]:
         """Run stages of any kind as one job."""
 
         def first(locations: list[str]) -> Any:
-            body, given = self._body(stages[0]), stages[0].given
+            body, given = self._body(stages[0]), stages[0].inputs
             return self._start(self.spark.sparkContext, locations, body, given)
 
-        pinned = [list(stage.places) for stage in stages]
+        pinned = [list(stage.executors) for stage in stages]
         group = f"penstock-{name}-{uuid.uuid4().hex}"
-        if beside:
-            self.beside = group
+        if background:
+            self.background = group
         else:
             self.moving = group
         bodies = [self._body(stage) for stage in stages[1:]]
@@ -144,19 +146,19 @@ class SparkBackend:
 
         return run
 
-    def cancel_beside(self) -> None:
+    def cancel_background(self) -> None:
         """Cancel the job that runs beside batches."""
         sc = self.spark.sparkContext
         try:
-            if self.beside:
-                sc.cancelJobGroup(self.beside)
+            if self.background:
+                sc.cancelJobGroup(self.background)
         except Exception:
             if not jvm_of(sc).stopped:
                 raise
 
-    def place(self, home: str) -> str:
-        """Return the executor at a home; ids are never used again."""
-        return self.executor_of(home)
+    def executor_at(self, location: str) -> str:
+        """Return the executor at a location; ids are never used again."""
+        return self.executor_of(location)
 
     def backup_nodes(self) -> Mapping[str, str]:
         """Return the first process of each node that plans know of."""
@@ -186,7 +188,9 @@ class SparkBackend:
         sc = self.spark.sparkContext
         alive = {executor.id: executor for executor in jvm_of(sc).executors()}
         beside = [stage for stages in senders.values() for stage in stages]
-        wanted = {e for layer in (*pinned, *(stage.places for stage in beside)) for e in layer if e}
+        wanted = {
+            e for layer in (*pinned, *(stage.executors for stage in beside)) for e in layer if e
+        }
         if wanted - set(alive):
             raise ExecutorLost(wanted - set(alive))
 
@@ -206,8 +210,8 @@ class SparkBackend:
                 # places where they are those of a DataFrame.
                 count = int(current.getNumPartitions())
                 tasks = [pinned[layer][i % len(pinned[layer])] for i in range(count)]
-                pinned[layer] = [*tasks, *stage.places]
-                started = self._start(sc, located(stage.places, True), self._body(stage))
+                pinned[layer] = [*tasks, *stage.executors]
+                started = self._start(sc, located(stage.executors, True), self._body(stage))
                 current = current.union(started)
         with _Watch(sc, group, wanted) as watch:
             sc.setJobGroup(group, text)
@@ -313,7 +317,7 @@ def _body(shared: Any, spec: BatchSpec, layer: int, folder: Path) -> Any:
 
     def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
         freeze()
-        frames = run_partition(shared.value, spec, layer, partition, arrived, place=folder)
+        frames = run_partition(shared.value, spec, layer, partition, arrived, folder=folder)
         for target, frame in frames:
             yield _key(target)
             yield frame
@@ -393,7 +397,7 @@ def _from_rows(
             instance = context.partitionId() % spec.parallelism[vertex]
             _, partition = spec.address(vertex, instance)
             tables = [(head, table) for table in arrived.get(head, [])]
-            pairs = list(run_partition(shared.value, spec, 0, partition, (), tables, place=Path()))
+            pairs = list(run_partition(shared.value, spec, 0, partition, (), tables, folder=Path()))
             yield pa.record_batch(
                 [
                     pa.array([target for target, _ in pairs], pa.int32()),

@@ -207,9 +207,9 @@ class Query:
     def replace_plan(self, plan: Plan, why: str = "asked for") -> None:
         """Use another plan from the next batch on; call it from a listener or between batches."""
         took = self.change(plan)
-        if took.moved or took.rebuilt or took.repartitioned:
+        if took.moved or took.restored or took.repartitioned:
             why += (
-                f" ({took.moved} instances moved, {took.rebuilt} restored elsewhere, "
+                f" ({took.moved} instances moved, {took.restored} restored elsewhere, "
                 f"{took.repartitioned} repartitioned: {took.state_bytes / 1e6:.1f} MB in "
                 f"{took.seconds:.2f} s, {took.inband_bytes / 1e6:.1f} MB with the next batch)"
             )
@@ -257,7 +257,7 @@ class Query:
 
     def holding(self) -> list[str]:
         """Executors that have state, those with the first instances first."""
-        held = [i.place for h in self.driver.held.values() for i in h.instances if i.place]
+        held = [i.executor for h in self.driver.handles.values() for i in h.instances if i.executor]
         return list(dict.fromkeys(place for place in held if place in self.backend.alive()))
 
     def note(self, kind: str, text: str) -> None:
@@ -426,7 +426,7 @@ class Query:
         if promise and promise != self._promise:
             self._promise = promise
             self._put_event(STATE, f"state {promise}")
-        if why := self.driver.not_given():
+        if why := self.driver.pop_backup_failure():
             self._put_event(STATE, f"peers did not take what the driver holds, for now: {why}")
 
     def _run(self, ranges: Ranges) -> BatchResult:

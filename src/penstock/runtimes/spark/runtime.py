@@ -108,15 +108,15 @@ class SparkRuntime:
 
     def prepare(self, plan: Plan) -> bool:
         """Copy state ahead of a plan, beside the batches."""
-        return self._run.driver.prepare(plan)
+        return self._run.driver.precopy(plan)
 
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on, or the next portion of it."""
-        batch, why = self._run.driver.not_moved
+        batch, why = self._run.driver.failed_migration
         if batch == self._run.driver.batch:
             raise ActionFailed(f"the step before could not be made: {why}")
         try:
-            part = self._run.driver.portion(plan)
+            part = self._run.driver.next_increment(plan)
             took = self._run.change(part)
         except (ExecutorLost, StateLost) as error:
             raise ActionFailed(str(error)) from error
