@@ -3,8 +3,8 @@
 ``start_together`` runs several that share its nodes.
 """
 
-from penstock.runtimes.spark.backend import ExecutorLost
 from penstock.runtimes.spark.dataframe_sink import Writer
+from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.runtimes.spark.group import Group, start_together
 from penstock.runtimes.spark.options import Options
 from penstock.runtimes.spark.query import Query, start

@@ -371,7 +371,7 @@ def driven(spark: Any) -> Iterator[Driven]:
         run.batch(
             {name: source_queue.take(run.elapsed_s) for name, source_queue in run.queues.items()}
         )
-        run.pool.greet_once()
+        run.pool.warm_up_new()
 
     def advance(batches: int) -> None:
         deadline = time.monotonic() + WAIT_S

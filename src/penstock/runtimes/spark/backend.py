@@ -23,7 +23,7 @@ from penstock.engine.backend import NO_SENDERS, Stage, StateSenders
 from penstock.engine.batch import BatchSpec
 from penstock.engine.job_graph import JobGraph
 from penstock.engine.task.task import run_partition
-from penstock.model import PenstockError
+from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.runtimes.spark.jvm import TaskFact, jvm_of
 from penstock.runtimes.spark.nodes import by_node
 from penstock.runtimes.spark.serialize import packed
@@ -40,19 +40,6 @@ MOST_GRAPHS = 8
 
 _FROZEN = False
 _GRAPHS: dict[str, JobGraph] = {}
-
-
-class ExecutorLost(PenstockError):
-    """Executors that a batch was pinned to are gone; the batch left nothing and can be rerun.
-
-    Without any: they are there, but were busy when Spark had to run a task again, and it gave that
-    to others, which do not have its state.
-    """
-
-    def __init__(self, executors: Iterable[str]) -> None:
-        self.executors = tuple(sorted(executors))
-        lost = f"lost executors {', '.join(self.executors)}"
-        super().__init__(f"{lost if self.executors else 'tasks went astray'} during a batch")
 
 
 @dataclass(eq=False)

@@ -1,20 +1,28 @@
-"""The executors of a run: which are there, which are warm, and where each stands in a plan."""
+"""The executors of a session: which are there, which are warm, and how to get more or fewer."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from penstock.control.runtime import ActionFailed
 from penstock.model import Cluster
-from penstock.runtimes.spark.backend import ExecutorLost
+from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.runtimes.spark.jvm import Executor, Jvm
-from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
+from penstock.runtimes.spark.nodes import by_node, cluster_of, executor_ids, stand_apart
 
 #: Seconds between two looks for executors that came later.
-GREET_S = 0.5
+LOOK_S = 0.5
 
 #: Times that all are warmed up before a run is given up.
 ATTEMPTS = 5
+
+#: Warms up the executors of the given ids, or all when given None.
+WarmUp = Callable[[Collection[str] | None], None]
+
+
+def no_warm_up(only: Collection[str] | None) -> None:
+    """Do nothing: the executors run tasks that need no preparation."""
 
 
 class Executors:
@@ -23,9 +31,9 @@ class Executors:
     Parameters
     ----------
     jvm : Jvm
-        Lists the executors.
+        Lists, requests and releases the executors.
     warm_up : callable
-        Warms up the executors of the given ids, or all when given None; raises `ExecutorLost`.
+        Raises `ExecutorLost` when an executor is lost meanwhile.
 
     Attributes
     ----------
@@ -35,34 +43,68 @@ class Executors:
         The nodes as of the last `look`.
     """
 
-    def __init__(self, jvm: Jvm, warm_up: Callable[[Collection[str] | None], None]) -> None:
+    def __init__(self, jvm: Jvm, warm_up: WarmUp = no_warm_up) -> None:
         self._jvm, self._warm_up = jvm, warm_up
-        self._greeting = threading.Lock()
+        self._warming = threading.Lock()
         self._gone: set[str] = set()
         there = jvm.executors()
         self._ready = {executor.id for executor in there}
         self.apart = stand_apart(there)
-        self._homes: Mapping[str, str] = {}
+        self._ids: Mapping[str, str] = {}
         self.cluster = self.look()
 
     def executors(self) -> list[Executor]:
-        """Executors that are there, those that were given up left out."""
+        """List the executors that are there, without those that were released."""
         return [e for e in self._jvm.executors() if e.id not in self._gone]
-
-    def released(self, ids: Iterable[str]) -> None:
-        """Take note of executors that were given up: they may be listed for a while."""
-        self._gone |= set(ids)
 
     def look(self) -> Cluster:
         """Describe the nodes that are there and warm."""
         executors = [e for e in self.executors() if e.id in self._ready]
-        self._homes = executor_ids(executors, self.apart)
+        self._ids = executor_ids(executors, self.apart)
         self.cluster = cluster_of(executors, self.apart)
         return self.cluster
 
-    def executor_of(self, home: str) -> str:
-        """Return the executor at a home, as of the last `look`."""
-        return self._homes.get(home, home)
+    def executor_of(self, location: str) -> str:
+        """Return the id of the executor at a location of a plan, as of the last `look`."""
+        return self._ids.get(location, location)
+
+    # ---- more or fewer
+
+    def request(self, nodes: int) -> None:
+        """Ask the cluster manager for executors until there are so many nodes.
+
+        Raises
+        ------
+        ActionFailed
+            When the cluster manager takes no such requests.
+        """
+        executors = self.executors()
+        each = max(1, round(len(executors) / max(1, len(by_node(executors, self.apart)))))
+        if not self._jvm.request_executors(nodes * each):
+            raise ActionFailed(f"{self._jvm.master} cannot be asked for executors")
+
+    def release(self, nodes: Iterable[str]) -> list[str]:
+        """Give up the executors of some nodes, and return their ids.
+
+        Raises
+        ------
+        ActionFailed
+            When the cluster manager releases none.
+        """
+        found = by_node(self.executors(), self.apart)
+        ids = [executor.id for name in nodes for executor in found.get(name, ())]
+        if not self._jvm.release_executors(ids):
+            raise ActionFailed(f"{self._jvm.master} cannot be told to release executors")
+        self.released(ids)
+        # Spark now wants none at all if it was never told a number, and would replace no loss.
+        self._jvm.request_executors(len(self.executors()))
+        return ids
+
+    def released(self, ids: Iterable[str]) -> None:
+        """Leave out executors that were released: Spark may list them for a while."""
+        self._gone |= set(ids)
+
+    # ---- warm
 
     def warm_up(self) -> None:
         """Warm up all that are there."""
@@ -71,13 +113,13 @@ class Executors:
                 self._warm_up(None)
                 return
             except ExecutorLost:
-                # One that was given up before this run may still have been listed.
+                # One that was released before this run may still have been listed.
                 if not left:
                     raise
 
-    def greet_once(self) -> None:
+    def warm_up_new(self) -> None:
         """Warm up those that came since; only then are they planned for."""
-        with self._greeting:
+        with self._warming:
             found = {executor.id for executor in self.executors()}
             fresh = found - self._ready
             if fresh:
@@ -87,8 +129,8 @@ class Executors:
                     return
             self._ready = found
 
-    def greet(self, over: threading.Event, failed: Callable[[Exception], None]) -> threading.Thread:
-        """Start a thread that greets late-comers beside the stream.
+    def watch(self, over: threading.Event, failed: Callable[[Exception], None]) -> threading.Thread:
+        """Start a thread that warms up late-comers beside the stream.
 
         Parameters
         ----------
@@ -98,15 +140,15 @@ class Executors:
             Told of any other error, which ends it too.
         """
         thread = threading.Thread(
-            target=self._greet, args=(over, failed), name="penstock-greet", daemon=True
+            target=self._watch, args=(over, failed), name="penstock-executors", daemon=True
         )
         thread.start()
         return thread
 
-    def _greet(self, over: threading.Event, failed: Callable[[Exception], None]) -> None:
+    def _watch(self, over: threading.Event, failed: Callable[[Exception], None]) -> None:
         try:
-            while not over.wait(GREET_S):
-                self.greet_once()
+            while not over.wait(LOOK_S):
+                self.warm_up_new()
         except Exception as error:  # noqa: BLE001 - told, unless nobody is left to use executors
             if not (over.is_set() or self._jvm.stopped):
                 failed(error)

@@ -122,6 +122,22 @@ class Jvm:
             return set()
         return wanted - set(str(self._context.getExecutorIds().mkString(",")).split(","))
 
+    @property
+    def master(self) -> str:
+        """The cluster manager, as messages name it."""
+        return str(self._sc.master)
+
+    def request_executors(self, total: int) -> bool:
+        """Ask for executors until there are so many; False where that is not possible."""
+        jvm: Any = self._sc._jvm
+        empty = jvm.PythonUtils.toScalaMap({})
+        return bool(self._context.requestTotalExecutors(total, 0, empty))
+
+    def release_executors(self, ids: list[str]) -> bool:
+        """Give up executors; False where that is not possible."""
+        jvm: Any = self._sc._jvm
+        return bool(self._context.killExecutors(jvm.PythonUtils.toSeq(ids)))
+
     def tasks(self, group: str) -> list[TaskFact]:
         """Task attempts of a job group."""
         text = str(self._facts.tasks(self._context, group))

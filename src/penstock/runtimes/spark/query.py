@@ -34,8 +34,9 @@ from penstock.model import (
     Topology,
 )
 from penstock.pipeline.builder import Pipeline
-from penstock.runtimes.spark.backend import ExecutorLost, SparkBackend
+from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.dataframe_source import drive, frame_steps
+from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.runtimes.spark.executors import Executors
 from penstock.runtimes.spark.injector import Injector
 from penstock.runtimes.spark.jvm import Executor, jvm_of
@@ -288,7 +289,7 @@ class Query:
         self.pool.warm_up()
         self._began = time.monotonic()
         self._thread.start()
-        self.pool.greet(self._over, self._greeter_failed)
+        self.pool.watch(self._over, self._greeter_failed)
         return self
 
     # ---- the loop
@@ -471,7 +472,7 @@ class Query:
             if len(found) >= wanted and not found & set(loss.executors):
                 break
             time.sleep(LOOK_S)
-        self.pool.greet_once()
+        self.pool.warm_up_new()
         self.pool.look()
         answer = self.strategy.plan(self._request(self.plan))
         if isinstance(answer, Keep):

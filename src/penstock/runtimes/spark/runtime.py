@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.control.runtime import ActionFailed, Applied, Observation
 from penstock.model import Kind, Plan, Topology
-from penstock.runtimes.spark.backend import ExecutorLost
-from penstock.runtimes.spark.nodes import by_node
+from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.state.versions import StateLost
 
 if TYPE_CHECKING:
@@ -22,14 +21,14 @@ class SparkRuntime:
     ----------
     run : Query
     tell_released : callable, optional
-        Told the executors that were given up; by default the run itself is.
+        Told the executors that were released; other runs use the same ones.
     """
 
     def __init__(
         self, run: Query, tell_released: Callable[[list[str]], None] | None = None
     ) -> None:
         self._run = run
-        self._tell_released = tell_released or run.pool.released
+        self._tell_released = tell_released
 
     @property
     def topology(self) -> Topology:
@@ -63,17 +62,7 @@ class SparkRuntime:
 
     def request_nodes(self, total: int) -> None:
         """Ask Spark for executors until there are so many nodes."""
-        run = self._run
-        executors = run.pool.executors()
-        nodes = by_node(executors, run.pool.apart)
-        each = max(1, round(len(executors) / max(1, len(nodes))))
-        if not self._ask_for(total * each):
-            raise ActionFailed(f"{run.spark.sparkContext.master} cannot be asked for executors")
-
-    def _ask_for(self, executors: int) -> bool:
-        sc: Any = self._run.spark.sparkContext
-        empty = sc._jvm.PythonUtils.toScalaMap({})
-        return bool(sc._jsc.sc().requestTotalExecutors(executors, 0, empty))
+        self._run.pool.request(total)
 
     def vacate_nodes(self, names: tuple[str, ...], *, undo: bool = False) -> None:
         """Spread what the nodes keep over the others."""
@@ -94,17 +83,14 @@ class SparkRuntime:
 
     def release_nodes(self, names: tuple[str, ...]) -> None:
         """Vacate the nodes, and give up their executors."""
-        run = self._run
         self.vacate_nodes(names)
-        nodes = by_node(run.pool.executors(), run.pool.apart)
-        ids = [executor.id for name in names for executor in nodes.get(name, ())]
-        sc: Any = run.spark.sparkContext
-        if not sc._jsc.sc().killExecutors(sc._jvm.PythonUtils.toSeq(ids)):
+        try:
+            ids = self._run.pool.release(names)
+        except ActionFailed:
             self.vacate_nodes(names, undo=True)
-            raise ActionFailed(f"{sc.master} cannot be told to release executors")
-        self._tell_released(ids)
-        # Spark now wants none at all if it was never told a number: one that dies must be replaced.
-        self._ask_for(len(run.pool.executors()))
+            raise
+        if self._tell_released is not None:
+            self._tell_released(ids)
 
     def prepare(self, plan: Plan) -> bool:
         """Copy state ahead of a plan, beside the batches."""

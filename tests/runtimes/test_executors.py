@@ -10,8 +10,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from penstock.control.runtime import ActionFailed
 from penstock.runtimes.spark import executors as module
-from penstock.runtimes.spark.backend import ExecutorLost
+from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.runtimes.spark.executors import Executors
 from penstock.runtimes.spark.jvm import Executor, Jvm
 
@@ -29,9 +30,18 @@ class FakeSpark:
         self.times = 1
         self.stopped = self.ends = False
         self.over = threading.Event()
+        self.master, self.elastic = "here://", True
+        self.requested: list[int] = []
 
     def executors(self) -> list[Executor]:
         return [Executor(name, "here", 1, 1_000_000) for name in self.ids]
+
+    def request_executors(self, total: int) -> bool:
+        self.requested.append(total)
+        return self.elastic
+
+    def release_executors(self, ids: list[str]) -> bool:
+        return self.elastic
 
     def warm_up(self, only: Collection[str] | None) -> None:
         self.warmed.append(only)
@@ -44,11 +54,11 @@ class FakeSpark:
         return Executors(cast(Jvm, self), self.warm_up)
 
 
-def greeted(spark: FakeSpark) -> list[Exception]:
-    """Let one come whose warm-up fails, and return what was told once the greeter has ended."""
+def watched(spark: FakeSpark) -> list[Exception]:
+    """Let one come whose warm-up fails, and return what was told once the thread has ended."""
     pool, told = spark.pool(), list[Exception]()
     spark.ids.append("9")
-    thread = pool.greet(spark.over, told.append)
+    thread = pool.watch(spark.over, told.append)
     thread.join(10)
     assert not thread.is_alive()
     return told
@@ -56,7 +66,7 @@ def greeted(spark: FakeSpark) -> list[Exception]:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "GREET_S", 0.001)
+    monkeypatch.setattr(module, "LOOK_S", 0.001)
 
 
 def test_those_that_come_later_count_once_they_are_warm() -> None:
@@ -65,8 +75,8 @@ def test_those_that_come_later_count_once_they_are_warm() -> None:
     spark.ids.append("2")
     assert len(pool.executors()) == 3
     assert pool.look().names == ("executor-0", "executor-1")
-    pool.greet_once()
-    pool.greet_once()
+    pool.warm_up_new()
+    pool.warm_up_new()
     assert spark.warmed == [{"2"}]
     assert len(pool.cluster) == 2
     assert len(pool.look()) == len(pool.cluster) == 3
@@ -74,14 +84,14 @@ def test_those_that_come_later_count_once_they_are_warm() -> None:
     assert pool.executor_of("elsewhere/0") == "elsewhere/0"
 
 
-def test_one_that_is_lost_while_it_warms_up_is_greeted_again() -> None:
+def test_one_that_is_lost_while_it_warms_up_is_warmed_up_again() -> None:
     spark = FakeSpark("0", "1")
     pool = spark.pool()
     spark.ids.append("2")
     spark.error = ExecutorLost(["2"])
-    pool.greet_once()
+    pool.warm_up_new()
     assert len(pool.look()) == 2
-    pool.greet_once()
+    pool.warm_up_new()
     assert len(pool.look()) == 3
 
 
@@ -91,6 +101,27 @@ def test_those_that_were_given_up_are_left_out() -> None:
     assert [executor.id for executor in pool.executors()] == ["0"]
     # One is left of a cluster whose executors stand for nodes.
     assert pool.look().names == ("executor-0",)
+
+
+def test_nodes_are_requested_and_released() -> None:
+    spark = FakeSpark("0", "1", "2")
+    pool = spark.pool()
+    pool.request(5)
+    assert pool.release(["executor-1"]) == ["1"]
+    assert [executor.id for executor in pool.executors()] == ["0", "2"]
+    # One that dies later is to be replaced: Spark must know how many are wanted.
+    assert spark.requested == [5, 2]
+
+
+def test_a_fixed_cluster_says_that_it_is() -> None:
+    spark = FakeSpark("0", "1")
+    spark.elastic = False
+    with pytest.raises(ActionFailed, match="here:// cannot be asked for executors"):
+        spark.pool().request(3)
+    pool = spark.pool()
+    with pytest.raises(ActionFailed, match="cannot be told to release"):
+        pool.release(["executor-1"])
+    assert len(pool.executors()) == 2
 
 
 def test_the_first_warm_up_is_tried_again() -> None:
@@ -103,20 +134,20 @@ def test_the_first_warm_up_is_tried_again() -> None:
         spark.pool().warm_up()
 
 
-def test_a_stop_of_spark_ends_the_greeter_and_is_no_failure() -> None:
+def test_a_stop_of_spark_ends_the_watch_and_is_no_failure() -> None:
     spark = FakeSpark("0")
     spark.error, spark.stopped = AttributeError("'NoneType' object has no attribute 'sc'"), True
-    assert greeted(spark) == []
+    assert watched(spark) == []
     assert spark.warmed == [{"9"}]
 
 
 def test_so_does_the_end_of_the_run() -> None:
     spark = FakeSpark("0")
     spark.error, spark.ends = RuntimeError("cancelled"), True
-    assert greeted(spark) == []
+    assert watched(spark) == []
 
 
 def test_any_other_error_is_told() -> None:
     spark = FakeSpark("0")
     spark.error = RuntimeError("no module named numpy")
-    assert greeted(spark) == [spark.error]
+    assert watched(spark) == [spark.error]
