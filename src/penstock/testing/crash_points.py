@@ -97,7 +97,7 @@ class CrashPoints:
     def __enter__(self) -> CrashPoints:
         self._aside = tempfile.mkdtemp(prefix="penstock-crash-")
         self._fsync = os.fsync
-        os.fsync = self._synced
+        os.fsync = self._synced  # type: ignore[assignment]
         if not _INSTALLED.is_set():
             sys.addaudithook(_hook)
             _INSTALLED.set()
