@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java run plan test lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults measured bench-loop clean
+.PHONY: help setup java run plan test quick lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults measured bench-loop clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ types: setup  ## Check types, with Python 3.11 or newer
 unit: setup java  ## Run the tests, those in docstrings and documents included
 	$(BIN)/pytest --cov --cov-report=term
 
+quick: setup  ## Run the tests without Spark and without the slow ones, in about a minute
+	$(BIN)/pytest -q --hypothesis-profile=quick -m "not spark and not slow and not measured" tests
+
 docs: setup  ## Build the documentation into build/docs; a warning is an error
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -b html docs build/docs
 
@@ -84,7 +87,7 @@ soak: setup java  ## Half an hour at a steady rate: is memory flat, does nothing
 	$(BIN)/python benchmarks/soak.py
 
 measured: setup java  ## Hold the simulator to what the engine does, on a machine that does nothing else
-	$(BIN)/pytest -m measured -s tests/runtimes/test_calibration.py
+	$(BIN)/pytest -m measured -s tests/experiments/test_calibration.py
 
 faults: setup java  ## Every fault for every application, then random schedules; takes a while
 	$(BIN)/penstock chaos --matrix

@@ -35,7 +35,12 @@ def instances_of(graph: Path) -> int:
 SMALL = frozenset(sorted(GRAPHS, key=instances_of)[: len(GRAPHS) // 2])
 
 CASES = [
-    pytest.param(graph, strategy, id=f"{graph.stem}-{strategy}")
+    pytest.param(
+        graph,
+        strategy,
+        id=f"{graph.stem}-{strategy}",
+        marks=() if graph in SMALL and strategy not in SLOW else pytest.mark.slow,
+    )
     for graph in GRAPHS
     for strategy in strategies.names()
     if graph in SMALL or strategy not in SLOW
@@ -98,6 +103,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_the_largest_graph_is_planned_fast_and_in_little_memory() -> None:
     largest = max(GRAPHS, key=instances_of)
     # A process of its own: the peak must not be that of other tests.

@@ -12,6 +12,8 @@ from tests.runtimes.checked import checked
 
 from penstock.apps import apps
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:

@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:

@@ -16,6 +16,8 @@ from tests.runtimes.checked import checked
 from penstock.runtimes.spark.session import NOISY
 from penstock.testing import RUNTIME_CHECKS
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:

@@ -19,6 +19,8 @@ pyspark = pytest.importorskip("pyspark")
 WORKERS = 2
 HOST = "127.0.0.1"
 
+pytestmark = pytest.mark.spark
+
 
 def test_a_plan_is_honoured_on_a_standalone_master(tmp_path: Path) -> None:
     with standalone(tmp_path) as master:
