@@ -47,10 +47,11 @@ from pyspark.sql import functions as sf
 from rich.console import Console
 from tables import show
 
+from penstock import functions as F
 from penstock import spark as engine
 from penstock.apps import apps
 from penstock.common.arrays import FloatArray
-from penstock.pipeline import Memory, Pipeline, count
+from penstock.pipeline import Memory, Pipeline
 from penstock.pipeline.keyed.reduce import Reduce
 from penstock.pipeline.sources.files import Replay, TextLines
 from penstock.pipeline.sources.generator import Generator, Keys
@@ -255,7 +256,7 @@ def _wait_penstock(
 ) -> float:
     from penstock.strategies.penstock import Penstock
 
-    reduce = Reduce((key,), (("n", count()),))
+    reduce = Reduce((key,), (("n", F.count()),))
 
     def update(batch: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
         time.sleep(batch.num_rows * wait_us * 1e-6)
@@ -266,7 +267,7 @@ def _wait_penstock(
     pipeline = (
         Pipeline("waiting")
         .source("keys", source, parallelism=nodes)
-        .keyed("wait", by=key, update=update, state=reduce.state, parallelism=nodes)
+        .stateful("wait", by=key, update=update, state=reduce.state, parallelism=nodes)
         .sink("out", Memory())
     )
     ends: list[float] = []

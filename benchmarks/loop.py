@@ -49,13 +49,14 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from tables import show
 
+from penstock import functions as F
 from penstock import spark as engine
 from penstock.apps.commcount import CommCount
 from penstock.control import Event, Settings
 from penstock.control.events import DecisionStatus
 from penstock.control.runtime import Applied
 from penstock.model import Plan
-from penstock.pipeline import Discard, Pipeline, count
+from penstock.pipeline import Discard, Hints, Pipeline
 from penstock.pipeline.sources.generator import Generator, Keys
 from penstock.pipeline.sources.rates import Profile
 from penstock.runtimes.spark.injector import executor_pid
@@ -474,15 +475,15 @@ def slow_node(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
     source = Generator(rate, Keys(keys=5000, zipf=0.0), seed=5, rows=1_000_000)
     pipeline = (
         Pipeline("burning")
-        .source("keys", source, parallelism=2, rate_per_s=rate)
-        .keyed(
+        .source("keys", source, parallelism=2, hints=Hints(rate_per_s=rate))
+        .aggregate(
             "burn",
             by="key",
-            reduce={"n": count()},
+            n=F.count(),
             work=partial(burning, cost_us=BURN_US),
             parallelism=3 * nodes,
             # For the first plan only, which is to use all nodes.
-            cpu_us_per_tuple=0.7 * nodes / rate * 1e6,
+            hints=Hints(cpu_us_per_tuple=0.7 * nodes / rate * 1e6),
         )
         .sink("out", Discard())
     )

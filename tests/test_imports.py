@@ -20,6 +20,7 @@ RANKS = {
     "planning": 3,
     "pipeline": 4,
     "faults": 5,
+    "functions": 5,  # names of pipeline.keyed, for users
     "engine": 6,
     "apps": 6,
     "store": 7,

@@ -14,7 +14,7 @@ from penstock.runtimes.local import run_locally
 pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 ROWS = 6000

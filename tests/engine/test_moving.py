@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock import functions as F
 from penstock.common.arrays import frozen_ints
 from penstock.engine.backend import NO_SENDERS, Stage, StateSenders
 from penstock.engine.driver.driver import Driver, MigrationResult
@@ -26,7 +27,7 @@ from penstock.engine.migration.inband import InbandMigration
 from penstock.engine.state import async_backup as handover_module
 from penstock.engine.state.backup import fragments
 from penstock.model import Cluster, InvalidValue, Plan
-from penstock.pipeline import Memory, Pipeline, Rows, count, total
+from penstock.pipeline import Memory, Pipeline, Rows
 from penstock.runtimes.local import LocalBackend
 from penstock.state import store as home_module
 from penstock.state.backup import fragments as fragments_module
@@ -45,8 +46,8 @@ def pipeline(sink: Any) -> Pipeline:
     return (
         Pipeline("sums")
         .source("rows", Rows(DATA), parallelism=2)
-        .keyed("sum", by="k", reduce={"n": count(), "t": total("v")}, parallelism=3)
-        .keyed("again", by="k", reduce={"times": count(), "last": total("t")}, parallelism=2)
+        .aggregate("sum", by="k", n=F.count(), t=F.sum("v"), parallelism=3)
+        .aggregate("again", by="k", times=F.count(), last=F.sum("t"), parallelism=2)
         .sink("out", sink, after="sum")
         .sink("more", Memory(), after="again")
     )

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock import functions as F
 from penstock.apps.api import latest
 from penstock.common.key_hashing import key_hashes
 from penstock.engine.driver.driver import Driver
@@ -22,21 +23,8 @@ from penstock.engine.job_graph import JobGraph
 from penstock.engine.migration.increments import portion
 from penstock.engine.task.exchange import deal
 from penstock.engine.task.metrics import HOT_KEPT, TaskMetrics
-from penstock.model import Cluster, Grouping, InvalidValue, Kind, Measurements, Plan
-from penstock.pipeline import (
-    Link,
-    Memory,
-    Pipeline,
-    Rows,
-    count,
-    last,
-    mean,
-    merging,
-    parquet,
-    top,
-    total,
-    tumbling,
-)
+from penstock.model import Cluster, Grouping, InvalidValue, Kind, Measurements, NotAllowed, Plan
+from penstock.pipeline import Link, Memory, Pipeline, Rows, Split, parquet, tumbling
 from penstock.runtimes.local import LocalBackend, run_locally, run_to_end
 from penstock.state.store import StateConfig
 from penstock.strategies import Request, strategies
@@ -47,14 +35,14 @@ from penstock.strategies.route.two_tier import TwoTier, resize
 KEYS = ["hot"] * 60 + [f"k{i % 5}" for i in range(40)]
 DATA = pa.table({"k": [KEYS[i * 37 % 100] for i in range(100)], "v": list(range(100))})
 HOT = int(key_hashes(pa.table({"k": ["hot"]}), ("k",))[0])
-REDUCE = {"n": count(), "t": total("v"), "m": mean("v"), "best": top(3, "v")}
+REDUCE = {"n": F.count(), "t": F.sum("v"), "m": F.avg("v"), "best": F.top(3, "v")}
 
 
 def pipeline(sink: Memory, **options: Any) -> Pipeline:
     return (
         Pipeline("p")
         .source("rows", Rows(DATA), parallelism=2)
-        .keyed("sum", by="k", reduce=REDUCE, parallelism=3, **options)
+        .aggregate("sum", by="k", reduce=REDUCE, parallelism=3, **options)
         .sink("out", sink)
     )
 
@@ -85,7 +73,7 @@ def looked_at(batch: pa.RecordBatch) -> pa.RecordBatch:
 def test_results_are_those_of_whole_keys(grouping: str, cuts: list[int], worked: bool) -> None:
     sink = Memory()
     work = looked_at if worked else None
-    split = pipeline(sink, split=True, grouping=grouping, work=work, merge_parallelism=2)
+    split = pipeline(sink, split=Split(grouping, merge_parallelism=2), work=work)
     assert [step.name for step in split.steps] == ["rows", "sum-parts", "sum", "out"]
     run_locally(split, cuts)
     assert found(sink) == WHOLE
@@ -101,7 +89,7 @@ def test_keys_are_merged_by_a_layer_only_where_they_must_be() -> None:
     assert vertices(pipeline(sink, split=True, work=looked_at)) == shared
     assert vertices(pipeline(sink, split=True)) == shared
     for grouping in ("partial-key", "hot-key"):
-        assert vertices(pipeline(sink, split=True, grouping=grouping)) == merged
+        assert vertices(pipeline(sink, split=Split(grouping))) == merged
     windows = pipeline(sink, split=True, window=tumbling("v", "10 s"))
     assert vertices(windows) == merged
     further = pipeline(sink, split=True).map("more", looked_at, after="sum").sink("o", Memory())
@@ -234,7 +222,7 @@ def test_a_portion_splits_keys_over_the_instances_that_it_has(tmp_path: Path) ->
     """One step shrinks while a split one grows: what is split is of the plan that is in charge."""
     made = (
         pipeline(Memory(), split=True, work=looked_at)
-        .keyed("more", by="k", reduce={"n": count()}, after="rows")
+        .aggregate("more", by="k", n=F.count(), after="rows")
         .sink("o", Memory())
     )
     job_graph = JobGraph.of(made)
@@ -268,7 +256,7 @@ def test_files_hold_every_key_of_a_batch_once(tmp_path: Path) -> None:
     made = (
         Pipeline("p")
         .source("rows", Rows(DATA), parallelism=2)
-        .keyed("sum", by="k", reduce=REDUCE, work=looked_at, split=True, parallelism=3)
+        .aggregate("sum", by="k", reduce=REDUCE, work=looked_at, split=True, parallelism=3)
         .sink("out", parquet(out))
     )
     job_graph = JobGraph.of(made)
@@ -289,16 +277,16 @@ def test_what_a_home_could_not_be_told_of_is_merged_by_a_layer() -> None:
     two = source.source("other", Rows(DATA.rename_columns(["kk", "vv"])), parallelism=1)
     pairs: dict[str, Any] = {
         "by": ("k", "v"),
-        "reduce": {"n": count()},
+        "n": F.count(),
         "split": True,
         "parallelism": 3,
     }
     links = [Link("rows", Grouping.FIELDS, ("k",)), Link("other", Grouping.FIELDS, ("kk",))]
-    once: dict[str, Any] = {"by": "k", "reduce": {"n": count()}, "split": True, "parallelism": 3}
+    once: dict[str, Any] = {"by": "k", "n": F.count(), "split": True, "parallelism": 3}
     for made, rows in (
-        (source.keyed("sum", after=Link("rows", Grouping.FIELDS, ("k",)), **pairs), 100),
-        (two.keyed("sum", after=links, work=by_number, **once), 6),
-        (source.keyed("sum", work=by_number, **once), 6),
+        (source.aggregate("sum", after=Link("rows", Grouping.FIELDS, ("k",)), **pairs), 100),
+        (two.aggregate("sum", after=links, work=by_number, **once), 6),
+        (source.aggregate("sum", work=by_number, **once), 6),
     ):
         sink = Memory()
         whole = made.sink("out", sink)
@@ -328,12 +316,12 @@ def test_rows_that_are_left_out_are_not_counted_twice(
         assert parts.num_rows
         return parts.group_by("k").aggregate([("n", "sum")]).rename_columns(["k", "n"])
 
-    reduce = merging(made, merge, pa.schema([("n", pa.int64())]), finish=picky)
+    reduce = F.custom(made, merge, pa.schema([("n", pa.int64())]), finish=picky)
     sink = Memory()
     job_graph = JobGraph.of(
         Pipeline("p")
         .source("rows", Rows(DATA), parallelism=2)
-        .keyed("sum", by="k", reduce=reduce, work=looked_at, split=True, parallelism=3)
+        .aggregate("sum", by="k", reduce=reduce, work=looked_at, split=True, parallelism=3)
         .sink("out", sink)
     )
     plan = split_plan(job_graph, keys)
@@ -350,7 +338,7 @@ def test_what_fails_while_shares_are_merged_names_its_step(tmp_path: Path) -> No
     job_graph = JobGraph.of(
         Pipeline("p")
         .source("rows", Rows(rows), parallelism=1)
-        .keyed("sum", by="k", reduce={"t": total("v", pa.int8())}, work=looked_at, split=True)
+        .aggregate("sum", by="k", t=F.sum("v", pa.int8()), work=looked_at, split=True)
         .sink("out", Memory())
     )
     driver = run_of(tmp_path, job_graph, split_plan(job_graph, {"hot": (0, 1, 2)}))
@@ -360,7 +348,7 @@ def test_what_fails_while_shares_are_merged_names_its_step(tmp_path: Path) -> No
     assert driver.batch == 0
 
 
-@pytest.mark.parametrize("now", [{}, {"split": False}, {"split": True, "grouping": "hot-key"}])
+@pytest.mark.parametrize("now", [{}, {"split": False}, {"split": Split("hot-key")}])
 def test_shares_come_home_after_a_restart_with_another_pipeline(
     tmp_path: Path, now: dict[str, Any]
 ) -> None:
@@ -383,7 +371,7 @@ def test_shares_that_nobody_can_merge_are_refused(tmp_path: Path) -> None:
     other = JobGraph.of(
         Pipeline("p")
         .source("rows", Rows(DATA), parallelism=2)
-        .keyed("sum", by="k", update=lambda rows, state: (None, None), state=pa.schema([]))
+        .stateful("sum", by="k", update=lambda rows, state: (None, None), state=pa.schema([]))
         .sink("out", Memory())
     )
     with pytest.raises(InvalidValue, match="some of its results are yet to be merged"):
@@ -471,11 +459,9 @@ def test_the_engine_tells_hot_keys() -> None:
 
 
 def test_what_splitting_refuses() -> None:
-    with pytest.raises(InvalidValue, match="do not go by arrival"):
-        Pipeline("p").source("rows", Rows(DATA)).keyed(
-            "s", by="k", reduce={"v": last("v")}, split=True
-        )
-    with pytest.raises(InvalidValue, match="one of fields, hot-key, partial-key, with split"):
-        pipeline(Memory(), split=True, grouping="shuffle")
-    with pytest.raises(InvalidValue, match="without split"):
-        pipeline(Memory(), grouping="hot-key")
+    with pytest.raises(NotAllowed, match="order of arrival"):
+        Pipeline("p").source("rows", Rows(DATA)).aggregate("s", by="k", v=F.last("v"), split=True)
+    with pytest.raises(InvalidValue, match="one of fields, hot-key, partial-key"):
+        pipeline(Memory(), split=Split("shuffle"))
+    with pytest.raises(NotAllowed, match=r"split=Split\('hot-key'\)"):
+        pipeline(Memory(), after=Link("rows", "hot-key", "k"))

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.engine.errors import StepFailed
 from penstock.engine.job_graph import JobGraph
-from penstock.model import InvalidValue
+from penstock.model import InvalidValue, NotAllowed
 from penstock.pipeline import Memory, Pipeline, Rows
 from penstock.pipeline.expressions import Select
 from penstock.runtimes.local import run_locally
@@ -55,5 +55,8 @@ def test_what_is_no_expression() -> None:
     for wrong in nothing:
         with pytest.raises(InvalidValue, match="columns"):
             SOURCE.select("s", wrong)
+    with pytest.raises(NotAllowed, match=r"step 's' does not fit the columns .* No match for"):
+        SOURCE.select("s", {"m": pc.field("nothing")})
+    unknown = SOURCE.map("same", lambda batch: batch).select("s", {"m": pc.field("nothing")})
     with pytest.raises(StepFailed, match=r"step 's' failed .* No match for"):
-        run(SOURCE.select("s", {"m": pc.field("nothing")}))
+        run(unknown)

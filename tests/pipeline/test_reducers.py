@@ -11,38 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock import functions as F
 from penstock.engine.errors import StepFailed
-from penstock.model import InvalidValue
-from penstock.pipeline import (
-    Memory,
-    Pipeline,
-    Rows,
-    count,
-    first,
-    largest,
-    last,
-    mean,
-    merging,
-    smallest,
-    top,
-    total,
-)
-from penstock.pipeline.keyed.reduce import Reduce, Stateful, Worked
+from penstock.model import InvalidValue, NotAllowed
+from penstock.pipeline import Link, Memory, Pipeline, Rows, Split
+from penstock.pipeline.keyed.reduce import CustomUpdate, Reduce, WorkThenReduce
 from penstock.pipeline.keyed.update import outcome
 from penstock.runtimes.local import run_locally
 
 ALL = {
-    "n": count(),
-    "again": count(),
-    "sum": total("v"),
-    "low": smallest("v"),
-    "high": largest("v"),
-    "mean": mean("v"),
-    "last": last("v"),
-    "first": first("v"),
-    "latest": last("v", "o"),
-    "earliest": first("v", "o"),
-    "best": top(2, "v", keep={"o": pa.int64()}),
+    "n": F.count(),
+    "again": F.count(),
+    "sum": F.sum("v"),
+    "low": F.min("v"),
+    "high": F.max("v"),
+    "mean": F.avg("v"),
+    "last": F.last("v"),
+    "first": F.first("v"),
+    "latest": F.last("v", "o"),
+    "earliest": F.first("v", "o"),
+    "best": F.top(2, "v", keep={"o": pa.int64()}),
 }
 
 Row = tuple[str, int | None, int | None]
@@ -105,7 +93,7 @@ def test_reducers_give_what_plain_python_gives(
     pipeline = (
         Pipeline("p")
         .source("rows", Rows(table(tuples)), parallelism=senders)
-        .keyed("all", by="k", reduce=ALL, parallelism=receivers)
+        .aggregate("all", by="k", reduce=ALL, parallelism=receivers)
         .sink("out", Memory())
     )
     assert results(pipeline, cuts) == plain(tuples)
@@ -132,14 +120,14 @@ def test_parts_merge_in_any_grouping(tuples: list[Row], cuts: list[int], random:
 def test_floats_and_strings_need_their_type() -> None:
     data = pa.table({"k": ["a", "a"], "x": [1.5, 0.5], "s": ["p", "q"]})
     reduce = {
-        "m": mean("x", pa.float64()),
-        "s": last("s", "x", type=pa.string(), order_type=pa.float64()),
-        "t": top(1, "x", type=pa.float64(), keep={"s": pa.string()}),
+        "m": F.avg("x", pa.float64()),
+        "s": F.last("s", "x", type=pa.string(), order_type=pa.float64()),
+        "t": F.top(1, "x", type=pa.float64(), keep={"s": pa.string()}),
     }
     source = Pipeline("p").source("rows", Rows(data))
-    found = results(source.keyed("all", by="k", reduce=reduce).sink("out", Memory()))
+    found = results(source.aggregate("all", by="k", reduce=reduce).sink("out", Memory()))
     assert found["a"] == {"k": "a", "m": 1.0, "s": "p", "t": [{"x": 1.5, "s": "p"}]}
-    wrong = source.keyed("all", by="k", reduce={"x": total("x")}).sink("out", Memory())
+    wrong = source.aggregate("all", by="k", x=F.sum("x")).sink("out", Memory())
     with pytest.raises(StepFailed, match="truncated"):
         run_locally(wrong)
 
@@ -157,21 +145,21 @@ def spans(make_wrong: bool = False) -> Any:
         return pa.table({"k": rows["k"], "span": pc.subtract(rows["high"], rows["low"])})
 
     schema = pa.schema([("low", pa.int64()), ("high", pa.int64())])
-    return merging(make, merge, schema, finish=finish)
+    return F.custom(make, merge, schema, finish=finish)
 
 
 def test_a_merge_of_the_users_own() -> None:
     data = pa.table({"k": list("abab"), "v": [1, 5, 4, 5]})
     source = Pipeline("p").source("rows", Rows(data))
-    found = results(source.keyed("s", by="k", reduce=spans()).sink("out", Memory()), [1, 3])
+    found = results(source.aggregate("s", by="k", reduce=spans()).sink("out", Memory()), [1, 3])
     assert {k: row["span"] for k, row in found.items()} == {"a": 3, "b": 0}
     with pytest.raises(StepFailed, match="parameter make of a keyed step must be one that returns"):
-        results(source.keyed("s", by="k", reduce=spans(True)).sink("out", Memory()))
-    doubled = merging(
+        results(source.aggregate("s", by="k", reduce=spans(True)).sink("out", Memory()))
+    doubled = F.custom(
         lambda b: pa.Table.from_batches([b]), lambda t: t, pa.schema([("v", "int64")])
     )
     with pytest.raises(StepFailed, match="each key once"):
-        results(source.keyed("s", by="k", reduce=doubled).sink("out", Memory()))
+        results(source.aggregate("s", by="k", reduce=doubled).sink("out", Memory()))
 
 
 def test_work_is_done_where_tuples_arrive() -> None:
@@ -185,7 +173,7 @@ def test_work_is_done_where_tuples_arrive() -> None:
     pipeline = (
         Pipeline("p")
         .source("rows", Rows(data), parallelism=1)
-        .keyed("n", by="k", reduce={"n": count()}, work=work, parallelism=1)
+        .aggregate("n", by="k", n=F.count(), work=work, parallelism=1)
         .sink("out", Memory())
     )
     assert results(pipeline, [4])["a"]["n"] == 2
@@ -193,14 +181,14 @@ def test_work_is_done_where_tuples_arrive() -> None:
 
 
 def test_work_must_leave_the_key() -> None:
-    reduce = Reduce(("k",), (("n", count()),))
-    worked = Worked(reduce, lambda batch: pa.record_batch({"k": ["z"]}))
+    reduce = Reduce(("k",), (("n", F.count()),))
+    worked = WorkThenReduce(reduce, lambda batch: pa.record_batch({"k": ["z"]}))
     empty = pa.table({"k": pa.array([], pa.string()), "n": pa.array([], pa.int64())})
-    with pytest.raises(InvalidValue, match=r"leaves the key as it is, got .*z"):
+    with pytest.raises(NotAllowed, match=r"made the key .*z"):
         worked.update(pa.table({"k": ["a"]}), empty)
 
 
-KEYED = Stateful(("k",), pa.schema([("n", pa.int64())]), lambda rows, state: None)
+KEYED = CustomUpdate(("k",), pa.schema([("n", pa.int64())]), lambda rows, state: None)
 ONE = pa.table({"k": ["a"], "n": pa.array([1], pa.int32())})
 
 
@@ -235,20 +223,24 @@ def test_what_an_update_may_not_return(returned: Any, told: str) -> None:
 def test_what_a_reduce_refuses() -> None:
     source = Pipeline("p").source("rows", Rows(ONE))
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"reduce": {}}, "at least one column"),
-        ({"reduce": {"k": count()}}, "unlike the key"),
-        ({"reduce": {"n": "sum"}}, "made of aggregates"),
-        ({"reduce": {"m": mean("n"), "m__sum": total("n")}}, "different columns"),
-        ({"reduce": 5}, "a mapping of columns"),
-        ({"update": outcome}, "a schema"),
-        ({"update": outcome, "state": KEYED.state, "work": outcome}, "only reduce has it"),
-        ({"reduce": {"n": count()}, "merge_parallelism": 2}, "left out without split"),
-        ({"reduce": {"n": count()}, "grouping": "partial-key"}, "keeps a key in one place"),
+        ({}, "nothing to aggregate"),
+        ({"k": F.count()}, "'k' is a column of the key"),
+        ({"n": "sum"}, "made by penstock.functions, such as F.count\\(\\); got 'sum'"),
+        ({"m": F.avg("n"), "m__sum": F.sum("n")}, "two columns called 'm__sum'"),
+        ({"reduce": 5}, "a mapping of columns, or made by penstock.functions.custom"),
+        ({"reduce": spans(), "n": F.count()}, "into one of the two"),
+        ({"n": F.count(), "split": Split(merge_parallelism=0)}, "at least 1"),
+        ({"n": F.count(), "split": 3}, "true, false or a Split"),
+        ({"n": F.count(), "after": Link("rows", "partial-key", "k")}, "would divide its state"),
     ]
     for options, told in cases:
-        with pytest.raises(InvalidValue, match=told):
-            source.keyed("s", by="k", **options)
+        with pytest.raises(NotAllowed, match=told):
+            source.aggregate("s", by="k", **options)
+    with pytest.raises(InvalidValue, match=r"a pyarrow\.Schema"):
+        source.stateful("s", by="k", update=outcome, state=5)
+    with pytest.raises(InvalidValue, match="a function"):
+        source.stateful("s", by="k", update=5, state=KEYED.state)  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="at least 1"):
-        top(0, "v")
+        F.top(0, "v")
     with pytest.raises(InvalidValue, match="other columns"):
-        top(1, "v", keep={"v": pa.int64()})
+        F.top(1, "v", keep={"v": pa.int64()})

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock import functions as F
 from penstock.engine.batch import BatchSpec
 from penstock.engine.driver.driver import Driver
 from penstock.engine.job_graph import JobGraph
-from penstock.model import Cluster, InvalidValue, Plan
-from penstock.pipeline import Memory, Pipeline, Rows, count, last, mean, sliding, tumbling
+from penstock.model import Cluster, InvalidValue, NotAllowed, Plan
+from penstock.pipeline import Memory, Pipeline, Rows, sliding, tumbling
 from penstock.pipeline.keyed.reduce import Reduce
 from penstock.pipeline.keyed.windowed import START, Windowed, advanced_watermarks, routed_by
 from penstock.pipeline.keyed.windows import Window, event_times, microseconds
@@ -35,8 +36,8 @@ rows = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-20, 60)), min_size
 
 
 def counting(size: int, slide: int, **options: Any) -> Windowed:
-    reduce = Reduce(("k", START), (("n", count()), ("m", mean("t"))))
-    return Windowed(Window("t", size, slide), reduce, **options)
+    reduce = Reduce(("k", START), (("n", F.count()), ("m", F.avg("t"))))
+    return Windowed(Window("t", size, slide, **options), reduce)
 
 
 def batch(tuples: list[tuple[str, int]]) -> pa.RecordBatch:
@@ -125,8 +126,8 @@ def test_watermarks_only_go_forward() -> None:
     pipeline = (
         Pipeline("p")
         .source("rows", Rows(pa.table({"k": ["a"], "t": [0]})))
-        .keyed("w", by="k", reduce={"n": count()}, window=tumbling("t", 1), lateness="2 s")
-        .keyed("other", by="k", reduce={"n": count()}, after="rows")
+        .aggregate("w", by="k", n=F.count(), window=tumbling("t", 1, lateness="2 s"))
+        .aggregate("other", by="k", n=F.count(), after="rows")
     )
     assert advanced_watermarks(pipeline.steps, {}, [{}]) == {"w": None}
     first = advanced_watermarks(pipeline.steps, {}, [{"w": 9_000_000}, {"w": 5_000_000}, {}])
@@ -145,7 +146,7 @@ def test_times_may_be_timestamps(unit: str) -> None:
     assert times.tolist() == [-1_000_000, 1704067200 * 10**6, 0]
     assert missing.tolist() == [False, False, True]
     windowed = counting(10 * 10**6, 10 * 10**6)
-    windowed = Windowed(windowed.window, Reduce(("k", START), (("n", count()),)))
+    windowed = Windowed(windowed.window, Reduce(("k", START), (("n", F.count()),)))
     arrived = windowed.arrive(pa.record_batch({"k": list("aaa"), "t": column}), None)
     assert arrived.late == 1
     assert arrived.parts is not None
@@ -173,22 +174,23 @@ def test_lengths_of_time() -> None:
 
 def test_what_windows_refuse() -> None:
     source = Pipeline("p").source("rows", Rows(pa.table({"k": ["a"], "t": [0]})))
-    n = {"n": count()}
+    second = tumbling("t", 1)
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"reduce": n, "emit": "closed"}, "given, to go with emit"),
-        ({"reduce": n, "window": 5}, "made by tumbling"),
-        ({"reduce": n, "window": tumbling("t", 1), "emit": "twice"}, "one of closed, changes"),
-        ({"reduce": n, "window": tumbling("t", 1), "late": "keep"}, "one of drop, aside"),
-        ({"reduce": {START: count()}, "window": tumbling("t", 1)}, "unlike"),
-        ({"reduce": n, "window": tumbling("t", 1), "work": event_times}, "a step before it"),
-        (
-            {"update": event_times, "state": pa.schema([]), "window": tumbling("t", 1)},
-            "only reduce",
-        ),
+        ({"n": F.count(), "window": 5}, "made by tumbling"),
+        ({START: F.count(), "window": second}, "rename"),
+        ({"n": F.count(), "window": second, "work": event_times}, "a map before it"),
     ]
     for options, told in cases:
-        with pytest.raises(InvalidValue, match=told):
-            source.keyed("w", by="k", **options)
+        with pytest.raises(NotAllowed, match=told):
+            source.aggregate("w", by="k", **options)
+    with pytest.raises(InvalidValue, match="one of closed, changes"):
+        tumbling("t", 1, emit="twice")
+    with pytest.raises(InvalidValue, match="one of drop, side-output"):
+        sliding("t", 2, 1, late="keep")
+    with pytest.raises(InvalidValue, match="seconds, or a number"):
+        tumbling("t", 1, lateness="soon")
+    with pytest.raises(InvalidValue, match="at least 0"):
+        tumbling("t", 1, lateness=-1)
     with pytest.raises(InvalidValue, match="a positive time"):
         tumbling("t", 0)
     with pytest.raises(InvalidValue, match="at most the size"):
@@ -207,9 +209,9 @@ def windows_of(
     pipeline = (
         Pipeline("p")
         .source("rows", Rows(data), parallelism=2)
-        .keyed("w", by="k", reduce={"n": count()}, window=window, parallelism=2, **options)
+        .aggregate("w", by="k", n=F.count(), window=window, parallelism=2, **options)
     )
-    if options.get("late") == "aside":
+    if window.late == "side-output":
         pipeline = pipeline.sink("late", Memory(), after="w-late")
     pipeline = pipeline.sink("out", Memory(), after="w")
     return pipeline, run_locally(pipeline, cuts)
@@ -242,11 +244,9 @@ def simulated(
 def test_the_engine_closes_each_window_once(
     shape: tuple[int, int], tuples: list[tuple[str, int]], cuts: list[int], lateness: int
 ) -> None:
-    window = Window("t", *shape)
+    window = Window("t", *shape, lateness_us=lateness, late="side-output")
     closed, late = simulated(tuples, cuts, *shape, lateness)
-    pipeline, batches = windows_of(
-        tuples, cuts, window, lateness=lateness * 1e-6, late="aside", emit="closed"
-    )
+    pipeline, batches = windows_of(tuples, cuts, window)
     sink, aside = pipeline["out"].sink, pipeline["late"].sink
     assert isinstance(sink, Memory)
     assert isinstance(aside, Memory)
@@ -259,7 +259,7 @@ def test_the_engine_closes_each_window_once(
 @wired
 def test_changes_are_emitted_as_they_come() -> None:
     tuples = [("a", 1), ("a", 2), ("a", 12), ("a", 40), ("a", 3)]
-    pipeline, _ = windows_of(tuples, [1, 2, 3, 4], Window("t", 10, 10), emit="changes")
+    pipeline, _ = windows_of(tuples, [1, 2, 3, 4], Window("t", 10, 10, emit="changes"))
     sink = pipeline["out"].sink
     assert isinstance(sink, Memory)
     found = [(r[START], r["window_end"], r["n"]) for r in sink.table().to_pylist()]
@@ -269,9 +269,7 @@ def test_changes_are_emitted_as_they_come() -> None:
 @wired
 def test_windows_behind_split_keys() -> None:
     tuples = [("a", t) for t in range(40)] + [("b", 60)]
-    pipeline, _ = windows_of(
-        [*tuples, ("b", 61)], [41], Window("t", 10, 10), split=True, emit="closed"
-    )
+    pipeline, _ = windows_of([*tuples, ("b", 61)], [41], Window("t", 10, 10), split=True)
     sink = pipeline["out"].sink
     assert isinstance(sink, Memory)
     assert sorted(r["n"] for r in sink.table().to_pylist()) == [10, 10, 10, 10]
@@ -284,7 +282,7 @@ def test_windows_stay_with_their_key_when_instances_change(tmp_path: Path) -> No
     pipeline = (
         Pipeline("p")
         .source("rows", Rows(pa.table({"k": keys, "t": at})), parallelism=1)
-        .keyed("w", by="k", reduce={"n": count()}, window=Window("t", 40, 40))
+        .aggregate("w", by="k", n=F.count(), window=Window("t", 40, 40))
         .sink("out", sink)
     )
     job_graph = JobGraph.of(pipeline)
@@ -307,7 +305,7 @@ def test_windows_stay_with_their_key_when_instances_change(tmp_path: Path) -> No
 
 
 def test_arrival_order_within_windows() -> None:
-    reduce = Reduce(("k", START), (("v", last("v")),))
+    reduce = Reduce(("k", START), (("v", F.last("v")),))
     windowed = Windowed(Window("t", 10, 5), reduce)
     made = windowed.arrive(
         pa.record_batch({"k": ["a"] * 3, "t": [7, 6, 1], "v": [1, 2, 3]}), None

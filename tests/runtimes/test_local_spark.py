@@ -18,11 +18,12 @@ pytest.importorskip("pyspark")
 
 from py4j.protocol import Py4JJavaError
 
+from penstock import functions as F
 from penstock import spark as engine
 from penstock.engine.backend import Stage
 from penstock.engine.errors import StepFailed
 from penstock.model import InvalidValue, Plan
-from penstock.pipeline import Memory, Pipeline, Rows, count, total
+from penstock.pipeline import Memory, Pipeline, Rows
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.store.records import RunStatus
@@ -43,7 +44,7 @@ def words(source: Any, sink: Any) -> Pipeline:
         Pipeline("words")
         .source("lines", source, parallelism=2)
         .map("split", split)
-        .keyed("count", by="word", reduce={"n": count()}, parallelism=3)
+        .aggregate("count", by="word", n=F.count(), parallelism=3)
         .sink("out", sink)
     )
 
@@ -71,13 +72,13 @@ def test_a_task_that_belongs_elsewhere_fails(spark: SparkSession, tmp_path: Path
 
 SESSIONS = """
 import pyarrow as pa
-from penstock import spark as engine
-from penstock.pipeline import Memory, Pipeline, Rows, count
+from penstock import functions as F, spark as engine
+from penstock.pipeline import Memory, Pipeline, Rows
 
 for _ in range(3):
     sink = Memory()
     rows = Rows(pa.table({"k": ["a", "b", "a"]}))
-    pipeline = Pipeline("p").source("rows", rows).keyed("n", by="k", reduce={"n": count()})
+    pipeline = Pipeline("p").source("rows", rows).aggregate("n", by="k", n=F.count())
     with engine.cluster("local[1]") as spark:
         with engine.start(pipeline.sink("out", sink), spark) as run:
             run.await_end(60)
@@ -208,7 +209,7 @@ def test_a_failing_step_stops_the_run_and_is_named(spark: SparkSession, tmp_path
         Pipeline("bad")
         .source("lines", source, parallelism=2)
         .map("bad", bad)
-        .keyed("count", by="word", reduce={"n": count()}, parallelism=2)
+        .aggregate("count", by="word", n=F.count(), parallelism=2)
         .sink("out", sink)
     )
     with engine.start(pipeline, spark, queue=10) as run:
@@ -247,7 +248,7 @@ def test_a_plan_can_be_asked_for_and_replaced_while_it_runs(
     pipeline = (
         Pipeline("moving")
         .source("rows", Rows(table), parallelism=2)
-        .keyed("sum", by="k", reduce={"t": total("v")}, parallelism=2)
+        .aggregate("sum", by="k", t=F.sum("v"), parallelism=2)
         .sink("out", sink)
     )
     runs: list[engine.Query] = []

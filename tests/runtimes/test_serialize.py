@@ -16,8 +16,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from penstock import functions as F
 from penstock.engine.job_graph import JobGraph
-from penstock.pipeline import Memory, Pipeline, Rows, count, merging
+from penstock.pipeline import Memory, Pipeline, Rows
 from penstock.runtimes.spark.serialize import packed
 
 MODULE = """
@@ -43,14 +44,16 @@ STATE = pa.schema([("n", pa.int64())])
 @pytest.mark.parametrize("how", ["map", "update", "work", "partial", "split", "merging"])
 def test_functions_go_by_value(own: ModuleType, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Pipeline("p").source("rows", Rows(pa.table({"k": [1]})))
-    counted: dict[str, Any] = {"by": "k", "reduce": {"n": count()}}
+    counted: dict[str, Any] = {"by": "k", "n": F.count()}
     made = {
         "map": lambda: source.map("m", own.same),
-        "update": lambda: source.keyed("s", by="k", update=own.update, state=STATE),
-        "work": lambda: source.keyed("s", work=own.same, **counted),
-        "partial": lambda: source.keyed("s", work=partial(own.same, x=1), **counted),
-        "split": lambda: source.keyed("s", work=own.same, split=True, **counted),
-        "merging": lambda: source.keyed("s", by="k", reduce=merging(own.same, own.same, STATE)),
+        "update": lambda: source.stateful("s", by="k", update=own.update, state=STATE),
+        "work": lambda: source.aggregate("s", work=own.same, **counted),
+        "partial": lambda: source.aggregate("s", work=partial(own.same, x=1), **counted),
+        "split": lambda: source.aggregate("s", work=own.same, split=True, **counted),
+        "merging": lambda: source.aggregate(
+            "s", by="k", reduce=F.custom(own.same, own.same, STATE)
+        ),
     }[how]()
     data = packed(JobGraph.of(made.sink("out", Memory())))
     # None means that it cannot be imported, as on a worker.

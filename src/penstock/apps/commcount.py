@@ -13,16 +13,17 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock import functions as F
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.taobao import READER, Behavior
 from penstock.common.parameters import param
 from penstock.model import InvalidValue
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.keyed.reduce import count
+from penstock.pipeline.keyed.step import Split
 from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Content
 from penstock.pipeline.sources.rates import Profile
-from penstock.pipeline.steps import Sink
+from penstock.pipeline.steps import Hints, Sink
 
 #: Behaviour that is counted.
 VIEW = "pv"
@@ -91,31 +92,24 @@ class CommCount(App):
                 "behaviors",
                 source,
                 parallelism=many.of("behaviors"),
-                rate_per_s=rate_of(source),
-                cpu_us_per_tuple=0.6,
-                tuple_bytes=42.0,
+                hints=Hints(rate_per_s=rate_of(source), cpu_us_per_tuple=0.6, tuple_bytes=42.0),
             )
             .map(
                 "views",
                 views,
                 parallelism=many.stateless("views"),
                 chain=chain,
-                cpu_us_per_tuple=0.3,
-                selectivity=0.4,
-                tuple_bytes=8.0,
+                hints=Hints(cpu_us_per_tuple=0.3, selectivity=0.4, tuple_bytes=8.0),
             )
-            .keyed(
+            .aggregate(
                 "count",
                 by="item",
-                reduce={"views": count()},
+                views=F.count(),
                 work=partial(waited, cost_us=self.cost_us) if self.cost_us else None,
-                split=self.split,
-                grouping=self.grouping,
+                split=Split(self.grouping, many.of("count")) if self.split else False,
                 parallelism=many.of("count-parts" if self.split else "count"),
-                merge_parallelism=many.of("count") if self.split else None,
                 # Who waits holds a slot of its node all the same.
-                cpu_us_per_tuple=1.0 + self.cost_us,
-                tuple_bytes=16.0,
+                hints=Hints(cpu_us_per_tuple=1.0 + self.cost_us, tuple_bytes=16.0),
             )
             .sink("counts", out["counts"])
         )

@@ -12,19 +12,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock import functions as F
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.backblaze import REQUIRED, SCHEMA, SMART, Drives
 from penstock.common.parameters import param
 from penstock.model import Grouping
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.keyed.reduce import count, largest, smallest, total
 from penstock.pipeline.sources.files import Replay, reader_for
 from penstock.pipeline.sources.generator import Content
 from penstock.pipeline.sources.rates import Profile
-from penstock.pipeline.steps import Link, Sink
+from penstock.pipeline.steps import Hints, Link, Sink
 
 #: Events of a reading, and the columns that show them. A drive is hot from `HOT_C` on.
 EVENTS = ("failed", "reallocated", "reported", "timeouts", "hot", "pending", "uncorrectable")
+
+#: What is added up for a model and window.
+SUMS = ("readings", "failures", "events", "temperature")
 COLUMNS = ("failure", *(name for name in SMART if name != "smart_9_raw"))
 HOT_C = 45
 
@@ -101,62 +104,68 @@ class Debs2024(App):
                 "drives",
                 source,
                 parallelism=many.of("drives"),
-                rate_per_s=rate_of(source),
-                cpu_us_per_tuple=1.0,
-                tuple_bytes=120.0,
+                hints=Hints(rate_per_s=rate_of(source), cpu_us_per_tuple=1.0, tuple_bytes=120.0),
             )
             .map(
                 "filter",
                 valid,
                 parallelism=many.stateless("filter"),
                 chain=chain,
-                cpu_us_per_tuple=0.5,
-                selectivity=0.98,
-                tuple_bytes=100.0,
+                hints=Hints(cpu_us_per_tuple=0.5, selectivity=0.98, tuple_bytes=100.0),
             )
-            .map("windows", self.windows, cpu_us_per_tuple=0.2, selectivity=0.1, tuple_bytes=50.0)
+            .map(
+                "windows",
+                self.windows,
+                hints=Hints(cpu_us_per_tuple=0.2, selectivity=0.1, tuple_bytes=50.0),
+            )
             .map(
                 "detect",
                 detect,
                 after="filter",
                 parallelism=many.stateless("detect"),
                 chain=chain,
-                cpu_us_per_tuple=0.5,
-                selectivity=0.1,
-                tuple_bytes=90.0,
+                hints=Hints(cpu_us_per_tuple=0.5, selectivity=0.1, tuple_bytes=90.0),
             )
-            .map("event-windows", self.event_windows, cpu_us_per_tuple=0.2, tuple_bytes=50.0)
-            .keyed(
+            .map(
+                "event-windows",
+                self.event_windows,
+                hints=Hints(cpu_us_per_tuple=0.2, tuple_bytes=50.0),
+            )
+            .aggregate(
                 "aggregate",
                 by=by_model,
-                reduce={
-                    name: total(name) for name in ("readings", "failures", "events", "temperature")
-                },
+                reduce={name: F.sum(name) for name in SUMS},
                 after=[
                     Link("windows", Grouping.FIELDS, by_model),
                     Link("event-windows", Grouping.FIELDS, by_model),
                 ],
                 parallelism=many.of("aggregate"),
-                cpu_us_per_tuple=3.0,
-                tuple_bytes=50.0,
+                hints=Hints(cpu_us_per_tuple=3.0, tuple_bytes=50.0),
             )
-            .map("statistics", statistics, cpu_us_per_tuple=0.2, tuple_bytes=60.0)
+            .map(
+                "statistics",
+                statistics,
+                hints=Hints(cpu_us_per_tuple=0.2, tuple_bytes=60.0),
+            )
             .sink("storage", out["storage"])
-            .keyed(
+            .aggregate(
                 "anomaly",
                 by=("serial_number", "model"),
                 reduce={
-                    **{name: largest(name) for name in EVENTS},
-                    "events": count(),
-                    "first_day": smallest("date", pa.date32()),
-                    "last_day": largest("date", pa.date32()),
+                    **{name: F.max(name) for name in EVENTS},
+                    "events": F.count(),
+                    "first_day": F.min("date", pa.date32()),
+                    "last_day": F.max("date", pa.date32()),
                 },
                 after="detect",
                 parallelism=many.of("anomaly"),
-                cpu_us_per_tuple=5.0,
-                tuple_bytes=110.0,
+                hints=Hints(cpu_us_per_tuple=5.0, tuple_bytes=110.0),
             )
-            .map("alert", self.alert, cpu_us_per_tuple=0.2, selectivity=0.5, tuple_bytes=60.0)
+            .map(
+                "alert",
+                self.alert,
+                hints=Hints(cpu_us_per_tuple=0.2, selectivity=0.5, tuple_bytes=60.0),
+            )
             .sink("alerts", out["alerts"])
         )
 

@@ -23,7 +23,7 @@ from penstock.pipeline.sources.draws import stream
 from penstock.pipeline.sources.files import Replay, reader_for
 from penstock.pipeline.sources.generator import Content
 from penstock.pipeline.sources.rates import Profile
-from penstock.pipeline.steps import Link, Sink
+from penstock.pipeline.steps import Hints, Link, Sink
 
 
 @dataclass(frozen=True)
@@ -134,18 +134,22 @@ class Portrait(App):
                 "searches",
                 source,
                 parallelism=many.of("searches"),
-                rate_per_s=rate_of(source),
-                cpu_us_per_tuple=0.5,
-                tuple_bytes=8.0 + 7.0 * self.words,
+                hints=Hints(
+                    rate_per_s=rate_of(source),
+                    cpu_us_per_tuple=0.5,
+                    tuple_bytes=8.0 + 7.0 * self.words,
+                ),
             )
             .map(
                 "segment",
                 segment,
                 parallelism=many.stateless("segment"),
                 chain=chain,
-                cpu_us_per_tuple=0.1 * self.words,
-                selectivity=float(self.words),
-                tuple_bytes=18.0,
+                hints=Hints(
+                    cpu_us_per_tuple=0.1 * self.words,
+                    selectivity=float(self.words),
+                    tuple_bytes=18.0,
+                ),
             )
         )
         for trait in TRAITS:
@@ -155,21 +159,17 @@ class Portrait(App):
                 after="segment",
                 parallelism=many.stateless(trait.name),
                 chain=chain,
-                cpu_us_per_tuple=0.1,
-                selectivity=2 / 3,
-                tuple_bytes=10.0,
+                hints=Hints(cpu_us_per_tuple=0.1, selectivity=2 / 3, tuple_bytes=10.0),
             )
         return many.checked(
-            built.keyed(
+            built.stateful(
                 "portrait",
                 by="user",
                 update=update,
                 state=STATE,
                 after=[Link(trait.name, Grouping.FIELDS, ("user",)) for trait in TRAITS],
                 parallelism=many.of("portrait"),
-                cpu_us_per_tuple=0.2,
-                selectivity=0.05,
-                tuple_bytes=50.0,
+                hints=Hints(cpu_us_per_tuple=0.2, selectivity=0.05, tuple_bytes=50.0),
             ).sink("portraits", out["portraits"])
         )
 

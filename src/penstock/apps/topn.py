@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from penstock import functions as F
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.ranking import STATE, Ranking, top
 from penstock.apps.wordcount import WordCount, counted, counting, word_list
@@ -18,12 +19,11 @@ from penstock.common.key_hashing import hash_keys
 from penstock.common.parameters import param
 from penstock.model import Grouping
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.keyed.reduce import count
 from penstock.pipeline.sources.files import Replay, TextLines
 from penstock.pipeline.sources.generator import Content
 from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sources.text import Text
-from penstock.pipeline.steps import Sink
+from penstock.pipeline.steps import Hints, Link, Sink
 
 #: Groups of the intermediate rankings: more than instances, so that they can be dealt anew.
 GROUPS = 64
@@ -81,39 +81,36 @@ class TopN(App):
                 "words",
                 source,
                 parallelism=many.of("words"),
-                rate_per_s=rate_of(source),
-                cpu_us_per_tuple=0.5,
-                tuple_bytes=10.0,
+                hints=Hints(rate_per_s=rate_of(source), cpu_us_per_tuple=0.5, tuple_bytes=10.0),
             )
-            .keyed(
+            .aggregate(
                 "count",
                 by="word",
-                reduce={"n": count()},
+                n=F.count(),
                 parallelism=many.of("count"),
-                cpu_us_per_tuple=1.0,
-                tuple_bytes=18.0,
+                hints=Hints(cpu_us_per_tuple=1.0, tuple_bytes=18.0),
             )
-            .map("group", in_groups, cpu_us_per_tuple=0.3, tuple_bytes=22.0)
-            .keyed(
+            .map(
+                "group",
+                in_groups,
+                hints=Hints(cpu_us_per_tuple=0.3, tuple_bytes=22.0),
+            )
+            .stateful(
                 "rank",
                 by="group",
                 update=Ranking(self.n, "group"),
                 state=STATE,
                 parallelism=many.of("rank"),
-                cpu_us_per_tuple=2.0,
-                selectivity=0.15,
-                tuple_bytes=18.0,
+                hints=Hints(cpu_us_per_tuple=2.0, selectivity=0.15, tuple_bytes=18.0),
             )
-            .keyed(
+            .stateful(
                 "total",
                 by="ranking",
                 update=Ranking(self.n, "ranking", total=True),
                 state=STATE,
-                grouping=Grouping.GLOBAL,
+                after=Link("rank", Grouping.GLOBAL),
                 parallelism=1,
-                cpu_us_per_tuple=5.0,
-                selectivity=0.1,
-                tuple_bytes=26.0,
+                hints=Hints(cpu_us_per_tuple=5.0, selectivity=0.1, tuple_bytes=26.0),
             )
             .sink("ranks", out["ranks"])
         )
@@ -167,19 +164,16 @@ class TopNMerge(App):
             .map(
                 "first",
                 partial(first, n=self.n),
-                cpu_us_per_tuple=0.5,
-                selectivity=0.01,
-                tuple_bytes=18.0,
+                hints=Hints(cpu_us_per_tuple=0.5, selectivity=0.01, tuple_bytes=18.0),
             )
-            .keyed(
+            .stateful(
                 "merge",
                 by="ranking",
                 update=Ranking(self.n, "ranking", total=True),
                 state=STATE,
-                grouping=Grouping.GLOBAL,
+                after=Link("first", Grouping.GLOBAL),
                 parallelism=1,
-                cpu_us_per_tuple=5.0,
-                tuple_bytes=26.0,
+                hints=Hints(cpu_us_per_tuple=5.0, tuple_bytes=26.0),
             )
             .sink("ranks", out["ranks"])
         )

@@ -11,16 +11,16 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from penstock import functions as F
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.words import words_of
 from penstock.common.parameters import param
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.keyed.reduce import count
 from penstock.pipeline.sources.files import Replay, TextLines
 from penstock.pipeline.sources.generator import Content
 from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sources.text import Text
-from penstock.pipeline.steps import Sink
+from penstock.pipeline.steps import Hints, Sink
 
 #: Rows sent for each word of a line: equal ones of a batch are added up first.
 SENT_PER_WORD = 0.1
@@ -83,26 +83,27 @@ def counting(name: str, source: Any, many: Instances, words_per_line: int) -> Pi
             "lines",
             source,
             parallelism=many.of("lines"),
-            rate_per_s=rate_of(source),
-            cpu_us_per_tuple=0.6,
-            tuple_bytes=6.0 * words_per_line,
+            hints=Hints(
+                rate_per_s=rate_of(source), cpu_us_per_tuple=0.6, tuple_bytes=6.0 * words_per_line
+            ),
         )
         .map(
             "split",
             split,
             parallelism=many.stateless("split"),
             chain=many.chain,
-            cpu_us_per_tuple=0.1 * words_per_line,
-            selectivity=SENT_PER_WORD * words_per_line,
-            tuple_bytes=10.0,
+            hints=Hints(
+                cpu_us_per_tuple=0.1 * words_per_line,
+                selectivity=SENT_PER_WORD * words_per_line,
+                tuple_bytes=10.0,
+            ),
         )
-        .keyed(
+        .aggregate(
             "count",
             by="word",
-            reduce={"n": count()},
+            n=F.count(),
             parallelism=many.of("count"),
-            cpu_us_per_tuple=1.0,
-            tuple_bytes=18.0,
+            hints=Hints(cpu_us_per_tuple=1.0, tuple_bytes=18.0),
         )
     )
 

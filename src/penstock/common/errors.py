@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from penstock.common.near_miss import near_miss
+
 
 class PenstockError(Exception):
     """Root of every error that Penstock raises on purpose."""
 
 
-class InvalidValue(PenstockError, ValueError):
+class NotAllowed(PenstockError, ValueError):
+    """Something that cannot be done, told in a sentence: what, what is allowed, what to do."""
+
+
+class InvalidValue(NotAllowed):
     """A value outside what is allowed, told by the one template of the project.
+
+    `allowed` goes on after "must be". What does not fit the template is a `NotAllowed` with a
+    sentence of its own.
 
     Examples
     --------
@@ -28,6 +39,27 @@ a whole number of at least 1, got 0
 
     def __reduce__(self) -> tuple[type[InvalidValue], tuple[str, str, str, object]]:
         return (InvalidValue, (self.parameter, self.owner, self.allowed, self.got))
+
+
+class UnknownKeyword(PenstockError, TypeError):
+    """A keyword that nobody knows, with the one that was probably meant.
+
+    Examples
+    --------
+    >>> print(UnknownKeyword("colour", "step 'count'", ["by", "parallelism"]))
+    unknown keyword 'colour' of step 'count'; the keywords are by, parallelism
+    """
+
+    def __init__(self, keyword: str, owner: str, known: Iterable[str]) -> None:
+        names = tuple(known)
+        hint = near_miss(keyword, names) or f"; the keywords are {', '.join(names)}"
+        super().__init__(f"unknown keyword {keyword!r} of {owner}{hint}")
+        self.keyword = keyword
+        self.owner = owner
+        self.known = names
+
+    def __reduce__(self) -> tuple[type[UnknownKeyword], tuple[str, str, tuple[str, ...]]]:
+        return (UnknownKeyword, (self.keyword, self.owner, self.known))
 
 
 class Refused(PenstockError):

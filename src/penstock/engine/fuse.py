@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.model import Grouping
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.keyed.reduce import Mergeable, Worked
+from penstock.pipeline.keyed.reduce import Mergeable, WorkThenReduce
 from penstock.pipeline.keyed.step import same
 from penstock.pipeline.keyed.windowed import Windowed
 from penstock.pipeline.steps import Hints, Step, wants_origin
@@ -53,7 +53,7 @@ def _one(parts: Step, merge: Step) -> Step:
     return replace(
         merge,
         links=parts.links,
-        keyed=merge.keyed if work is None or work is same else Worked(merge.keyed, work),
+        keyed=merge.keyed if work is None or work is same else WorkThenReduce(merge.keyed, work),
         parallelism=parts.parallelism,
         hints=Hints(
             before.cpu_us_per_tuple + after.cpu_us_per_tuple,

@@ -3,7 +3,7 @@
 Everything here is frozen and pure: no clock, no randomness, no input or output.
 """
 
-from penstock.common.errors import InvalidValue, PenstockError, Refused
+from penstock.common.errors import InvalidValue, NotAllowed, PenstockError, Refused
 from penstock.model.cluster import Cluster, Node
 from penstock.model.cost import (
     Cost,
@@ -37,6 +37,7 @@ __all__ = [
     "Move",
     "Node",
     "NodeUse",
+    "NotAllowed",
     "Operator",
     "PartitionMove",
     "PenstockError",

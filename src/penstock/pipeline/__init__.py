@@ -1,18 +1,8 @@
 """Pipelines as users write them, and the bodies of their tasks. Nothing here imports Spark."""
 
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.keyed.custom import merging
-from penstock.pipeline.keyed.reduce import (
-    Aggregate,
-    count,
-    first,
-    largest,
-    last,
-    mean,
-    smallest,
-    top,
-    total,
-)
+from penstock.pipeline.keyed.aggregates import Aggregate
+from penstock.pipeline.keyed.step import Split
 from penstock.pipeline.keyed.windows import Window, sliding, tumbling
 from penstock.pipeline.sinks import Call, Console, Discard, Files, Memory, json_lines, parquet
 from penstock.pipeline.sources.files import Csv, Parquet, Replay, TextLines
@@ -43,20 +33,12 @@ __all__ = [
     "Rows",
     "Sink",
     "Source",
+    "Split",
     "Text",
     "TextLines",
     "Window",
-    "count",
-    "first",
     "json_lines",
-    "largest",
-    "last",
-    "mean",
-    "merging",
     "parquet",
     "sliding",
-    "smallest",
-    "top",
-    "total",
     "tumbling",
 ]

@@ -9,11 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.model import Grouping, InvalidValue
-from penstock.pipeline.expressions import Columns, Filter, Select
-from penstock.pipeline.keyed.custom import Merging
-from penstock.pipeline.keyed.reduce import Aggregate
-from penstock.pipeline.keyed.step import Keying
+from penstock.common.errors import UnknownKeyword
+from penstock.common.keywords import known_keywords, step_keywords
+from penstock.common.near_miss import near_miss
+from penstock.model import Grouping, InvalidValue, NotAllowed
+from penstock.pipeline.checks import check_count, check_key, check_name, check_step
+from penstock.pipeline.expressions import Columns, EachRow, Filter, Select
+from penstock.pipeline.keyed.aggregates import Aggregate
+from penstock.pipeline.keyed.custom import CustomAggregate
+from penstock.pipeline.keyed.reduce import CustomUpdate
+from penstock.pipeline.keyed.step import Aggregation, Split, check_whole_keys
 from penstock.pipeline.keyed.windows import Window
 from penstock.pipeline.steps import ChooseFunction, Hints, Link, MapFunction, Sink, Step
 
@@ -30,7 +35,8 @@ class Pipeline:
     Examples
     --------
     >>> import pyarrow as pa, pyarrow.compute as pc
-    >>> from penstock.pipeline import Lines, Memory, Pipeline, count
+    >>> from penstock import functions as F
+    >>> from penstock.pipeline import Lines, Memory, Pipeline
     >>> def split(batch):
     ...     words = pc.split_pattern(batch.column("line"), " ")
     ...     return pa.record_batch({"word": pc.list_flatten(words)})
@@ -38,7 +44,7 @@ class Pipeline:
     ...     Pipeline("wordcount")
     ...     .source("lines", Lines(["to be or", "not to be"]))
     ...     .map("split", split)
-    ...     .keyed("count", by="word", reduce={"n": count()}, parallelism=2)
+    ...     .aggregate("count", by="word", n=F.count(), parallelism=2)
     ...     .sink("out", Memory())
     ... )
     >>> [step.name for step in words.steps]
@@ -48,14 +54,17 @@ class Pipeline:
     name: str
     steps: tuple[Step, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_name("pipeline", self.name)
+
+    @step_keywords
     def source(
         self,
         name: str,
         stream: Any,
         *,
         parallelism: int | None = None,
-        rate_per_s: float | None = None,
-        **hints: float,
+        hints: Hints | None = None,
     ) -> Pipeline:
         """Add a source.
 
@@ -66,20 +75,18 @@ class Pipeline:
             A `penstock.pipeline` source, or any streaming DataFrame of Spark.
         parallelism : int, optional
             Instances; by default as many as the cluster has nodes.
-        rate_per_s : float, optional
-            Expected rate, for the first plan.
-        **hints
-            `Hints` for the first plan.
+        hints : Hints, optional
+            What the first plan may assume, such as ``Hints(rate_per_s=1000)``.
         """
+        read = callable(getattr(type(stream), "read", None))
+        if not (read or hasattr(type(stream), "isStreaming")):
+            allowed = "a source of penstock.pipeline or a streaming DataFrame"
+            raise InvalidValue("stream", f"step {name!r}", allowed, stream)
         return self._with(
-            Step(
-                name,
-                source=stream,
-                parallelism=parallelism,
-                hints=Hints(rate_per_s=rate_per_s, **hints),
-            )
+            Step(name, source=stream, parallelism=parallelism, hints=hints or Hints())
         )
 
+    @step_keywords
     def map(
         self,
         name: str,
@@ -91,7 +98,7 @@ class Pipeline:
         choose: ChooseFunction | None = None,
         parallelism: int | None = None,
         chain: bool = True,
-        **hints: float,
+        hints: Hints | None = None,
     ) -> Pipeline:
         """Add a stateless function over Arrow batches.
 
@@ -105,16 +112,18 @@ class Pipeline:
         after : str, Link or sequence of them, optional
             Where it reads from.
         grouping, by, choose
-            How tuples are dealt to its instances, unless a `Link` says it.
+            How tuples are distributed over its instances, unless a `Link` says it.
         parallelism : int, optional
             Instances. Without it, and behind a single step with shuffle or local grouping, the
             function runs inside the instances of that step.
         chain : bool
             False gives it instances of its own in any case.
-        **hints
-            `Hints` for the first plan.
+        hints : Hints, optional
+            What the first plan may assume.
         """
-        links = self._links(after, grouping, by, choose)
+        if not callable(function):
+            raise InvalidValue("function", f"step {name!r}", "a function", function)
+        links = self._links(name, after, grouping, by, choose)
         return self._with(
             Step(
                 name,
@@ -122,7 +131,7 @@ class Pipeline:
                 function=function,
                 parallelism=parallelism,
                 chain=chain,
-                hints=Hints(**hints),
+                hints=hints or Hints(),
             )
         )
 
@@ -137,16 +146,9 @@ class Pipeline:
 
         It gets a dict and returns a dict, a list of dicts, or None. A row costs one to several
         microseconds for the call and the conversions alone, some tens of times an Arrow function's.
+        Options are those of `map`.
         """
-
-        def each(batch: pa.RecordBatch) -> pa.Table:
-            made: list[dict[str, Any]] = []
-            for row in batch.to_pylist():
-                out = function(row)
-                made.extend([] if out is None else [out] if isinstance(out, dict) else out)
-            return pa.Table.from_pylist(made, schema=schema)
-
-        return self.map(name, each, **options)
+        return self.map(name, EachRow(function, schema), **options)
 
     def select(self, name: str, columns: Columns, **options: Any) -> Pipeline:
         """Add a step that makes columns by Arrow expressions.
@@ -166,77 +168,121 @@ class Pipeline:
         """Add a step that keeps the rows an Arrow expression is true of; options as in `map`."""
         return self.map(name, Filter.of(condition, f"step {name!r}"), **options)
 
-    def keyed(
+    def aggregate(
         self,
         name: str,
+        /,
         *,
         by: str | Sequence[str],
-        reduce: Mapping[str, Aggregate] | Merging | None = None,
-        update: Callable[[pa.Table, pa.Table], Any] | None = None,
-        state: pa.Schema | None = None,
+        reduce: Mapping[str, Aggregate] | CustomAggregate | None = None,
         window: Window | None = None,
-        lateness: float | str = 0.0,
-        late: str = "drop",
-        emit: str | None = None,
         work: MapFunction | None = None,
-        split: bool = False,
+        split: Split | bool = False,
         after: Upstream | None = None,
-        grouping: Grouping | str = Grouping.FIELDS,
         parallelism: int | None = None,
-        merge_parallelism: int | None = None,
-        **hints: float,
+        hints: Hints | None = None,
+        **columns: Aggregate,
     ) -> Pipeline:
-        """Add a stateful step: state by key, kept where its instance runs.
+        """Add an aggregation by key: what changed in a batch is emitted with its new values.
+
+        Tuples are aggregated before they are sent, too.
 
         Parameters
         ----------
         name : str
         by : str or sequence of str
             Columns of the key.
-        reduce : mapping of str to Aggregate, or Merging, optional
-            Columns and how they come about, such as ``{"n": count()}``, or what `merging` made.
-            What changed is emitted. Tuples are reduced before they are sent, too.
-        update : callable, optional
-            Instead of `reduce`: gets the tuples and the state of their keys as tables, returns what
-            to emit and the state rows (key columns included) that changed, and, if it likes, the
-            keys whose state is removed.
-        state : pyarrow.Schema, optional
-            Columns of the state besides the key, for `update`.
+        **columns : Aggregate
+            Columns that are emitted besides the key, and how they come about, such as
+            ``n=F.count(), best=F.max("eur")`` with `penstock.functions` imported as ``F``.
+        reduce : mapping of str to Aggregate, or CustomAggregate, optional
+            Instead of these: columns whose names are worked out, or are those of keywords here; or
+            a reduction by functions of your own, made by ``F.custom``.
         window : Window, optional
-            With `reduce`: from `tumbling` or `sliding`; results are by key and window.
-        lateness : float or str
-            How much older than the newest row a row may be before its windows close.
-        late : str
-            ``drop`` counts late rows; ``aside`` also sends them on as the step ``<name>-late``.
-        emit : str, optional
-            Of a window: ``closed``, once when it closes, or ``changes``.
+            From `tumbling` or `sliding`; results are by key and window.
         work : callable, optional
-            With `reduce`: a function as in `map` that is applied to the tuples where they arrive,
-            so that they are sent one by one. It must leave the key as it is.
-        split : bool
+            A function as in `map` that is applied to the tuples where they arrive, so that they
+            are sent one by one. It must leave the key as it is.
+        split : bool or Split
             Let the tuples of a hot key be worked on in several instances: the step
-            ``<name>-parts`` does `work` and reduces, and this one merges. The state stays whole.
-            Where only sinks read the results, keys are dealt by ``fields`` and there is no window,
-            both run as one, without a layer that merges.
-        after, parallelism, **hints
-            As in `map`; of a split step they are those of its parts.
-        grouping : Grouping or str
-            As in `map`. ``partial-key`` and ``hot-key`` only with `split`.
-        merge_parallelism : int, optional
-            Instances of the layer that merges, with `split`, where there is one; by default as many
-            as there are parts.
+            ``<name>-parts`` does `work` and aggregates, and this one merges. The state stays whole.
+            Where only sinks read the results, keys go by ``fields`` and there is no window, both
+            run as one, without a layer that merges. `Split` has more options.
+        after, parallelism, hints
+            As in `map`; of a split step they are those of its parts. A `Link` in `after` has its
+            own grouping.
         """
-        key = (by,) if isinstance(by, str) else tuple(by)
-        keying = Keying(name, key, reduce, update, state, window, lateness, late, emit, work, split)
-        links = self._links(after, grouping, key, None)
-        made = self
-        for step in keying.steps(links, parallelism, merge_parallelism, Hints(**hints)):
-            made = made._with(step)
-        return made
+        owner = f"step {name!r}"
+        if reduce is not None and columns:
+            raise NotAllowed(
+                f"{owner} has both 'reduce' and the columns {', '.join(columns)}; put all columns "
+                "into one of the two"
+            )
+        _check_aggregates(owner, columns)
+        _check_aggregates(owner, reduce if isinstance(reduce, Mapping) else {})
+        key = check_key(owner, by)
+        how = Split() if split is True else split or None
+        if how is not None:
+            if not isinstance(how, Split):
+                raise InvalidValue("split", owner, "true, false or a Split", split)
+            check_count("merge_parallelism", owner, how.merge_parallelism)
+        what = columns if reduce is None else reduce
+        aggregation = Aggregation(name, key, what, window, work, how)
+        links = self._links(name, after, how.grouping if how else Grouping.FIELDS, key, None)
+        made_so_far = self
+        for step in aggregation.steps(links, parallelism, hints or Hints()):
+            made_so_far = made_so_far._with(step)
+        return made_so_far
 
+    @step_keywords
+    def stateful(
+        self,
+        name: str,
+        *,
+        by: str | Sequence[str],
+        update: Callable[[pa.Table, pa.Table], Any],
+        state: pa.Schema,
+        after: Upstream | None = None,
+        parallelism: int | None = None,
+        hints: Hints | None = None,
+    ) -> Pipeline:
+        """Add a function of your own over state by key.
+
+        Parameters
+        ----------
+        name : str
+        by : str or sequence of str
+            Columns of the key.
+        update : callable
+            Gets the tuples and the state of their keys as tables, returns what to emit and the
+            state rows (key columns included) that changed, and, if it likes, the keys whose state
+            is removed.
+        state : pyarrow.Schema
+            Columns of the state besides the key.
+        after, parallelism, hints
+            As in `map`. A `Link` in `after` has its own grouping.
+        """
+        owner = f"step {name!r}"
+        key = check_key(owner, by)
+        if not callable(update):
+            raise InvalidValue("update", owner, "a function", update)
+        if not isinstance(state, pa.Schema):
+            raise InvalidValue("state", owner, "a pyarrow.Schema", state)
+        links = self._links(name, after, Grouping.FIELDS, key, None)
+        for link in links:
+            check_whole_keys(name, link)
+        keyed = CustomUpdate(key, state, update)
+        return self._with(
+            Step(name, links, keyed=keyed, parallelism=parallelism, hints=hints or Hints())
+        )
+
+    @step_keywords
     def sink(self, name: str, sink: Sink, *, after: Upstream | None = None) -> Pipeline:
-        """Add a place where results go."""
-        links = self._links(after, Grouping.SHUFFLE, (), None)
+        """Add a sink: where results go."""
+        if isinstance(sink, type) or not isinstance(sink, Sink):
+            allowed = "a sink such as Memory() or parquet(path)"
+            raise InvalidValue("sink", f"step {name!r}", allowed, sink)
+        links = self._links(name, after, Grouping.SHUFFLE, (), None)
         return self._with(Step(name, links, sink=sink))
 
     def __getitem__(self, name: str) -> Step:
@@ -246,45 +292,39 @@ class Pipeline:
         raise KeyError(name)
 
     def _with(self, step: Step) -> Pipeline:
-        owner = f"pipeline {self.name!r}"
-        known = {s.name for s in self.steps}
-        if not step.name or not isinstance(step.name, str):
-            raise InvalidValue("name", "a step", "a non-empty string", step.name)
-        if step.name in known:
-            raise InvalidValue("name", owner, "of a step that is not there yet", step.name)
-        for link in step.links:
-            if link.source not in known:
-                allowed = "one of " + ", ".join(sorted(known)) if known else "a source first"
-                raise InvalidValue("after", f"step {step.name!r}", allowed, link.source)
-            if self[link.source].sink is not None:
-                raise InvalidValue("after", f"step {step.name!r}", "not a sink", link.source)
-        count = step.parallelism
-        if count is not None and (
-            isinstance(count, bool) or not isinstance(count, int) or count < 1
-        ):
-            raise InvalidValue(
-                "parallelism", f"step {step.name!r}", "a whole number of at least 1", count
-            )
+        check_step(self.name, self.steps, step)
         return replace(self, steps=(*self.steps, step))
 
     def _links(
         self,
+        name: str,
         after: Upstream | None,
         grouping: Grouping | str,
         by: str | Sequence[str],
         choose: ChooseFunction | None,
     ) -> tuple[Link, ...]:
         if not self.steps:
-            raise InvalidValue("steps", f"pipeline {self.name!r}", "begun with a source", ())
+            raise NotAllowed(
+                f"step {name!r} has nothing to read from; begin pipeline {self.name!r} with a "
+                "source"
+            )
         if after is None:
             after = self.steps[-1].name
         given = [after] if isinstance(after, (str, Link)) else list(after)
         if not given:
-            raise InvalidValue("after", f"pipeline {self.name!r}", "at least one step", after)
-        key = (by,) if isinstance(by, str) else tuple(by)
-        try:
-            how = Grouping(grouping)
-        except ValueError:
-            allowed = "one of " + ", ".join(g.value for g in Grouping)
-            raise InvalidValue("grouping", f"pipeline {self.name!r}", allowed, grouping) from None
-        return tuple(a if isinstance(a, Link) else Link(a, how, key, choose) for a in given)
+            raise InvalidValue("after", f"step {name!r}", "at least one step", after)
+        return tuple(a if isinstance(a, Link) else Link(a, grouping, by, choose) for a in given)
+
+
+def _check_aggregates(owner: str, columns: Mapping[str, Any]) -> None:
+    """Refuse what is no aggregate: most likely a keyword that was mistyped."""
+    for column, made in columns.items():
+        if isinstance(made, Aggregate):
+            continue
+        known = known_keywords(Pipeline.aggregate)
+        if near_miss(column, known):
+            raise UnknownKeyword(column, owner, known)
+        raise NotAllowed(
+            f"column {column!r} of {owner} must be made by penstock.functions, such as F.count(); "
+            f"got {made!r}"
+        )

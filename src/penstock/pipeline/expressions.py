@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,29 @@ class Filter:
     def __call__(self, batch: pa.RecordBatch) -> pa.Table:
         """Keep the rows."""
         return pa.Table.from_batches([batch]).filter(self.condition)
+
+
+@dataclass(frozen=True, eq=False)
+class EachRow:
+    """Calls a function for every row of a batch; it returns a dict, a list of dicts, or None.
+
+    Examples
+    --------
+    >>> lengths = EachRow(lambda row: {"n": len(row["w"])}, pa.schema([("n", pa.int64())]))
+    >>> lengths(pa.record_batch({"w": ["to", "or not"]})).to_pylist()
+    [{'n': 2}, {'n': 6}]
+    """
+
+    function: Callable[[dict[str, Any]], Any]
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Table:
+        """Call it."""
+        made: list[dict[str, Any]] = []
+        for row in batch.to_pylist():
+            out = self.function(row)
+            made.extend([] if out is None else [out] if isinstance(out, dict) else out)
+        return pa.Table.from_pylist(made, schema=self.schema)
 
 
 def _expression(parameter: str, value: Any, owner: str) -> pc.Expression:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.model import Grouping, InvalidValue
+from penstock.common.keywords import class_keywords
+from penstock.model import Grouping, InvalidValue, NotAllowed
 
 #: A stateless function: an Arrow batch in, an Arrow batch (or None for nothing) out. A function of
 #: two parameters also gets the name of the step that the batch came from.
@@ -23,16 +24,22 @@ BY_KEY = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY, Grouping.HOT_KEY})
 ChooseFunction = Callable[[pa.RecordBatch, int], npt.ArrayLike]
 
 
-@dataclass(frozen=True)
+def as_key(by: str | Sequence[str]) -> tuple[str, ...]:
+    """Columns of a key that was given as one name or as several."""
+    return (by,) if isinstance(by, str) else tuple(by)
+
+
+@class_keywords
+@dataclass(frozen=True, init=False)
 class Link:
-    """Where a step reads from, and how the tuples are dealt to its instances.
+    """Where a step reads from, and how the tuples are distributed over its instances.
 
     Parameters
     ----------
     source : str
         The step that is read.
-    grouping : Grouping
-    by : tuple of str
+    grouping : Grouping or str
+    by : str or sequence of str
         Columns of the key for ``fields``, ``partial-key`` and ``hot-key``; the one column that
         holds the target instance for ``direct``.
     choose : callable, optional
@@ -44,15 +51,32 @@ class Link:
     by: tuple[str, ...] = ()
     choose: ChooseFunction | None = None
 
-    def __post_init__(self) -> None:
-        owner = f"the link from {self.source!r}"
-        if (self.by_key or self.grouping is Grouping.DIRECT) and not self.by:
-            raise InvalidValue("by", owner, f"a column for {self.grouping.value} grouping", self.by)
-        if self.grouping is Grouping.DIRECT and len(self.by) != 1:
-            raise InvalidValue("by", owner, "one column for direct grouping", self.by)
-        if (self.grouping is Grouping.CUSTOM) != (self.choose is not None):
-            raise InvalidValue(
-                "choose", owner, "a function exactly for custom grouping", self.choose
+    def __init__(
+        self,
+        source: str,
+        grouping: Grouping | str = Grouping.SHUFFLE,
+        by: str | Sequence[str] = (),
+        choose: ChooseFunction | None = None,
+    ) -> None:
+        owner = f"the link from {source!r}"
+        try:
+            grouping = Grouping(grouping)
+        except ValueError:
+            allowed = "one of " + ", ".join(g.value for g in Grouping)
+            raise InvalidValue("grouping", owner, allowed, grouping) from None
+        given = {"source": source, "grouping": grouping, "by": as_key(by), "choose": choose}
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+        if (self.by_key or grouping is Grouping.DIRECT) and not self.by:
+            raise InvalidValue("by", owner, f"a column for {grouping.value} grouping", by)
+        if grouping is Grouping.DIRECT and len(self.by) != 1:
+            raise InvalidValue("by", owner, "one column for direct grouping", by)
+        if grouping is Grouping.CUSTOM and choose is None:
+            raise InvalidValue("choose", owner, "a function for custom grouping", choose)
+        if grouping is not Grouping.CUSTOM and choose is not None:
+            raise NotAllowed(
+                f"{owner} has the grouping {grouping.value}, which calls no function; leave "
+                "'choose' out, or group by 'custom'"
             )
 
     @property
@@ -61,9 +85,26 @@ class Link:
         return self.grouping in BY_KEY
 
 
+@class_keywords
 @dataclass(frozen=True)
 class Hints:
-    """What the planner may assume before anything was measured; as in `penstock.model.Operator`."""
+    """What the planner may assume of a step before anything was measured.
+
+    Parameters
+    ----------
+    cpu_us_per_tuple : float
+        Processor time of a tuple, in microseconds.
+    mem_mb : float
+        Memory of an instance, without its state.
+    selectivity : float
+        Tuples out for each tuple in.
+    state_mb : float
+        State of all instances together.
+    tuple_bytes : float
+        Size of a tuple that is sent on.
+    rate_per_s : float, optional
+        Of a source: tuples a second.
+    """
 
     cpu_us_per_tuple: float = 0.0
     mem_mb: float = 0.0

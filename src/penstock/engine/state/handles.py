@@ -102,7 +102,7 @@ def table_for(name: str, held: StateHandle, plan: Plan) -> RoutingTable | None:
     count, wanted = plan.parallelism[name], plan.routing.get(name)
     owner = f"operator {name!r}"
     if wanted is not None and wanted.split and not held.splittable:
-        allowed = "without split keys: its state is not split; see keyed(split=True)"
+        allowed = "without split keys: its state is not split; see aggregate(split=True)"
         raise InvalidValue("routing", owner, allowed, dict(wanted.split))
     if not held.route:
         if held.instances and not held.empty and count != len(held.instances):

@@ -20,7 +20,7 @@ from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.engine.messages import decode
 from penstock.engine.task.working_state import WorkingState
 from penstock.model import InvalidValue, RoutingTable
-from penstock.pipeline.keyed.reduce import Mergeable, Worked, merge_into
+from penstock.pipeline.keyed.reduce import Mergeable, WorkThenReduce, merge_into
 from penstock.pipeline.keyed.update import outcome
 from penstock.pipeline.keyed.windowed import Windowed
 from penstock.pipeline.steps import Keyed
@@ -40,7 +40,7 @@ def reduction(keyed: Keyed | None) -> Mergeable:
     InvalidValue
         When the step can merge none.
     """
-    inner = keyed.reduce if isinstance(keyed, Worked) else keyed
+    inner = keyed.reduce if isinstance(keyed, WorkThenReduce) else keyed
     if isinstance(inner, Windowed) or not isinstance(inner, Mergeable):
         allowed = "of a step that still reduces: some of its results are yet to be merged"
         raise InvalidValue("checkpoint", "a run", allowed, type(inner).__name__)
@@ -82,7 +82,7 @@ class SplitKeys:
     def update(self, batch: pa.Table) -> pa.Table | None:
         """Work on tuples, and return what is emitted of the keys that are not split."""
         keyed = self.held.keyed
-        own = keyed.parts(batch) if isinstance(keyed, Worked) else batch
+        own = keyed.parts(batch) if isinstance(keyed, WorkThenReduce) else batch
         if own is None:
             return None
         shares = rows = emitted = None

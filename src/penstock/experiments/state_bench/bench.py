@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock import functions as F
 from penstock.common.arrays import frozen_ints
 from penstock.engine.backend import NO_SENDERS, Stage, StateSenders
 from penstock.engine.batch import BatchSpec
@@ -28,7 +29,7 @@ from penstock.engine.messages import STATS, Message, decode_json
 from penstock.engine.migration.tasks import StoreFragments
 from penstock.experiments.state_bench.tasks import OPERATOR, Clean, Fill, Load, Save
 from penstock.model import Cluster, Plan
-from penstock.pipeline import Discard, Pipeline, Rows, last
+from penstock.pipeline import Discard, Pipeline, Rows
 from penstock.state.backup.erasure_code import Code
 from penstock.state.store import StateConfig
 from penstock.state.versions import StateLost
@@ -297,6 +298,6 @@ def _layout(instances: int) -> JobGraph:
     return JobGraph.of(
         Pipeline("state-bench")
         .source("rows", Rows(empty), parallelism=1)
-        .keyed(OPERATOR, by="key", reduce={"n": last("n")}, parallelism=instances)
+        .aggregate(OPERATOR, by="key", n=F.last("n"), parallelism=instances)
         .sink("out", Discard())
     )

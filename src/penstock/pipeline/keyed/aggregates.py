@@ -1,4 +1,4 @@
-"""Columns of a keyed reduce: made from tuples on the sender, merged on the receiver.
+"""Columns of an aggregation: made from tuples on the sender, merged on the receiver.
 
 Each asks Arrow for plain aggregations of columns that it prepares, so that one pass of grouping
 serves all columns of a step. Whatever the order of merging, the result is the same; only `first`
@@ -8,7 +8,7 @@ and `last` without an order column go by the order of arrival.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.common.arrays import IntArray
-from penstock.model import InvalidValue
 
 
 class Ask(NamedTuple):
@@ -37,7 +36,7 @@ class Ask(NamedTuple):
 
 
 class Aggregate(ABC):
-    """How one column of a keyed reduce comes about.
+    """How one column of an aggregation comes about; made by `penstock.functions`.
 
     Attributes
     ----------
@@ -62,97 +61,6 @@ class Aggregate(ABC):
     def finish(self, name: str, state: pa.Table) -> Any:
         """Return the column that is emitted."""
         return state.column(name)
-
-
-def count() -> Aggregate:
-    """Count the tuples of a key."""
-    return Plain(None, "count", "sum", pa.int64())
-
-
-def total(column: str, type: pa.DataType | None = None) -> Aggregate:
-    """Add up a column; `type` is int64 unless given. Nulls are left out.
-
-    Sums of floating point numbers depend in their last digits on how the stream is cut.
-    """
-    return Plain(column, "sum", "sum", type or pa.int64())
-
-
-def smallest(column: str, type: pa.DataType | None = None) -> Aggregate:
-    """Keep the smallest value of a column; `type` is int64 unless given."""
-    return Plain(column, "min", "min", type or pa.int64())
-
-
-def largest(column: str, type: pa.DataType | None = None) -> Aggregate:
-    """Keep the largest value of a column; `type` is int64 unless given."""
-    return Plain(column, "max", "max", type or pa.int64())
-
-
-def mean(column: str, type: pa.DataType | None = None) -> Aggregate:
-    """Average a column, nulls left out; emitted as float64.
-
-    The state holds the sum, of type int64 unless given, and the count.
-    """
-    return Mean(column, type or pa.int64())
-
-
-def last(
-    column: str,
-    order: str | None = None,
-    *,
-    type: pa.DataType | None = None,
-    order_type: pa.DataType | None = None,
-) -> Aggregate:
-    """Keep the value of the latest tuple, nulls left out.
-
-    Parameters
-    ----------
-    column : str
-    order : str, optional
-        Column that says which is latest; of equal ones the largest value counts. Without it the
-        order of arrival does: by batch, then by sending instance, then by row. That is the order
-        of the stream where each instance of a source sends straight to this step, and it is the
-        same when a batch is repeated.
-    type, order_type : pyarrow.DataType, optional
-        Of both columns; int64 unless given.
-    """
-    return Pick(column, order, True, type or pa.int64(), order_type or pa.int64())
-
-
-def first(
-    column: str,
-    order: str | None = None,
-    *,
-    type: pa.DataType | None = None,
-    order_type: pa.DataType | None = None,
-) -> Aggregate:
-    """Keep the value of the earliest tuple; as `last`, of equal ones the smallest value."""
-    return Pick(column, order, False, type or pa.int64(), order_type or pa.int64())
-
-
-def top(
-    n: int,
-    column: str,
-    *,
-    keep: Mapping[str, pa.DataType] | None = None,
-    type: pa.DataType | None = None,
-) -> Aggregate:
-    """Keep the `n` tuples with the largest values of a column, as a list of structs.
-
-    Parameters
-    ----------
-    n : int
-    column : str
-        Tuples without a value are left out.
-    keep : mapping of str to pyarrow.DataType, optional
-        More columns of the tuples. Of equal values, those come first that have the smaller ones.
-    type : pyarrow.DataType, optional
-        Of `column`; int64 unless given.
-    """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise InvalidValue("n", "top", "a whole number of at least 1", n)
-    if column in (keep or {}):
-        raise InvalidValue("keep", "top", f"other columns than {column!r}", column)
-    return Top(n, column, tuple((keep or {}).items()), type or pa.int64())
 
 
 @dataclass(frozen=True)
@@ -182,7 +90,7 @@ class Plain(Aggregate):
 
 
 @dataclass(frozen=True)
-class Mean(Aggregate):
+class Average(Aggregate):
     """A sum and a count, divided when emitted."""
 
     column: str

@@ -15,8 +15,8 @@ from penstock.pipeline.keyed.reduce import merge_into
 
 
 @dataclass(frozen=True)
-class Custom:
-    """A reduction of the user's own; see `merging`."""
+class CustomReduce:
+    """A reduction of the user's own; see `custom`."""
 
     by: tuple[str, ...]
     state: pa.Schema
@@ -60,8 +60,8 @@ class Custom:
 
 
 @dataclass(frozen=True)
-class Merging:
-    """A custom reduction before its key is known; see `merging`."""
+class CustomAggregate:
+    """A custom reduction before its key is known; see `custom`."""
 
     make: Callable[[pa.RecordBatch], pa.Table]
     merge: Callable[[pa.Table], pa.Table]
@@ -69,20 +69,20 @@ class Merging:
     finish: Callable[[pa.Table], pa.Table] | None = None
     ordered: bool = False
 
-    def keyed_by(self, by: tuple[str, ...]) -> Custom:
+    def keyed_by(self, by: tuple[str, ...]) -> CustomReduce:
         """Give it its key."""
-        return Custom(by, self.state, self.make, self.merge, self.finish, self.ordered)
+        return CustomReduce(by, self.state, self.make, self.merge, self.finish, self.ordered)
 
 
-def merging(
+def custom(
     make: Callable[[pa.RecordBatch], pa.Table],
     merge: Callable[[pa.Table], pa.Table],
     state: pa.Schema,
     *,
     finish: Callable[[pa.Table], pa.Table] | None = None,
     ordered: bool = False,
-) -> Merging:
-    """Reduce by functions of your own, for ``reduce`` of `Pipeline.keyed`.
+) -> CustomAggregate:
+    """Reduce by functions of your own, for ``reduce`` of `Pipeline.aggregate`.
 
     Parameters
     ----------
@@ -98,4 +98,4 @@ def merging(
     ordered : bool
         Whether the order of parts matters to `merge`; then keys cannot be split.
     """
-    return Merging(make, merge, state, finish, ordered)
+    return CustomAggregate(make, merge, state, finish, ordered)

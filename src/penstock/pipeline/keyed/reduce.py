@@ -12,35 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.common.key_hashing import key_hashes
-from penstock.model import InvalidValue
-from penstock.pipeline.keyed.aggregates import (
-    Aggregate,
-    Ask,
-    count,
-    first,
-    largest,
-    last,
-    mean,
-    smallest,
-    top,
-    total,
-)
-
-__all__ = [
-    "Aggregate",
-    "Mergeable",
-    "Reduce",
-    "Stateful",
-    "Worked",
-    "count",
-    "first",
-    "largest",
-    "last",
-    "mean",
-    "smallest",
-    "top",
-    "total",
-]
+from penstock.model import NotAllowed
+from penstock.pipeline.keyed.aggregates import Aggregate, Ask
 
 #: Count rows, whatever stands in them.
 _ALL = pc.CountOptions(mode="all")
@@ -91,11 +64,12 @@ def merge_into(reduce: Mergeable, batch: pa.Table, state: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class Reduce:
-    """A keyed step made of aggregates; emits the key and all columns of what changed.
+    """An aggregation of columns; emits the key and all columns of what changed.
 
     Examples
     --------
-    >>> averaging = Reduce(("word",), (("n", count()), ("size", mean("size"))))
+    >>> from penstock import functions as F
+    >>> averaging = Reduce(("word",), (("n", F.count()), ("size", F.avg("size"))))
     >>> seen = averaging.partial(pa.record_batch({"word": ["a", "b", "a"], "size": [1, 2, 4]}))
     >>> state = pa.table({"word": ["a"], "n": [1], "size__sum": [7], "size__count": [1]})
     >>> out, changed = averaging.update(seen, state)
@@ -107,17 +81,16 @@ class Reduce:
     columns: tuple[tuple[str, Aggregate], ...]
 
     def __post_init__(self) -> None:
-        if not self.columns:
-            raise InvalidValue("reduce", "a keyed step", "at least one column", {})
-        for name, aggregate in self.columns:
-            if not isinstance(aggregate, Aggregate):
-                raise InvalidValue("reduce", "a keyed step", "made of aggregates", aggregate)
+        for name, _ in self.columns:
             if name in self.by:
-                raise InvalidValue("reduce", "a keyed step", "named unlike the key", name)
-        names = [*self.by, *self.state.names]
+                raise NotAllowed(f"{name!r} is a column of the key; rename the aggregated column")
+        names = self.state.names
         for name in names:
-            if names.count(name) > 1:
-                raise InvalidValue("reduce", "a keyed step", "of different columns", name)
+            if names.count(name) > 1 or name in self.by:
+                raise NotAllowed(
+                    f"an aggregation would keep two columns called {name!r} in its state; rename "
+                    "one of those that it is made for"
+                )
 
     @cached_property
     def state(self) -> pa.Schema:
@@ -176,7 +149,7 @@ class Reduce:
 
 
 @dataclass(frozen=True)
-class Worked:
+class WorkThenReduce:
     """A reduction behind a function that works on every tuple where it arrives."""
 
     reduce: Mergeable
@@ -210,14 +183,16 @@ class Worked:
         known = np.isin(key_hashes(parts, self.by), key_hashes(batch, self.by))
         if not known.all():
             stranger = parts.filter(pa.array(~known)).slice(0, 1).select(list(self.by)).to_pylist()
-            allowed = "a function that leaves the key as it is"
-            raise InvalidValue("work", "a keyed step", allowed, stranger[0])
+            raise NotAllowed(
+                "'work' must leave the key of a row as it is, because rows are distributed by key "
+                f"before it; it made the key {stranger[0]}. Change keys in a map before this step"
+            )
         return parts
 
 
 @dataclass(frozen=True)
-class Stateful:
-    """A keyed step made of a function of the user's own."""
+class CustomUpdate:
+    """A step with state that a function of the user's own updates; see `Pipeline.stateful`."""
 
     by: tuple[str, ...]
     state: pa.Schema

@@ -1,80 +1,95 @@
-"""What a keyed step is made of: its reduction or function, its windows, its split keys."""
+"""What a step with state by key is made of: its reduction, its windows, its split keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
-from penstock.model import Grouping, InvalidValue
-from penstock.pipeline.keyed.custom import Merging
-from penstock.pipeline.keyed.reduce import Aggregate, Mergeable, Reduce, Stateful, Worked
-from penstock.pipeline.keyed.windowed import LATE, START, Windowed
-from penstock.pipeline.keyed.windows import Window, microseconds
+from penstock.common.keywords import class_keywords
+from penstock.model import Grouping, InvalidValue, NotAllowed
+from penstock.pipeline.keyed.aggregates import Aggregate
+from penstock.pipeline.keyed.custom import CustomAggregate
+from penstock.pipeline.keyed.reduce import Mergeable, Reduce, WorkThenReduce
+from penstock.pipeline.keyed.windowed import START, Windowed
+from penstock.pipeline.keyed.windows import Window
 from penstock.pipeline.steps import BY_KEY, Hints, Keyed, Link, MapFunction, Step
 
 
+@class_keywords
+@dataclass(frozen=True)
+class Split:
+    """How the tuples of a hot key are worked on in several instances; see `Pipeline.aggregate`.
+
+    Parameters
+    ----------
+    grouping : Grouping or str
+        Which instances work on a key: ``fields`` (a routing table), ``partial-key`` (the lighter
+        of two) or ``hot-key`` (all of them, if the key is hot).
+    merge_parallelism : int, optional
+        Instances of the step that merges, where there is one; by default as many as work.
+    """
+
+    grouping: Grouping | str = Grouping.FIELDS
+    merge_parallelism: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
-class Keying:
-    """The keywords of `Pipeline.keyed`, checked against each other."""
+class Aggregation:
+    """The keywords of `Pipeline.aggregate`, checked against each other."""
 
     name: str
     by: tuple[str, ...]
-    reduce: Mapping[str, Aggregate] | Merging | None = None
-    update: Callable[[pa.Table, pa.Table], Any] | None = None
-    state: pa.Schema | None = None
+    reduce: Mapping[str, Aggregate] | CustomAggregate
     window: Window | None = None
-    lateness: float | str = 0.0
-    late: str = "drop"
-    emit: str | None = None
     work: MapFunction | None = None
-    split: bool = False
+    split: Split | None = None
 
     def __post_init__(self) -> None:
-        if (self.reduce is None) == (self.update is None):
-            raise self._error("reduce", "given, or else update", self.reduce)
-        if self.update is not None and self.state is None:
-            raise self._error("state", "a schema, to go with update", None)
-        for parameter in ("window", "work", "split"):
-            if self.update is not None and getattr(self, parameter):
-                raise self._error(parameter, "left out, because only reduce has it", True)
-        if self.window is None and (self.emit is not None or self.lateness or self.late != "drop"):
-            raise self._error("window", "given, to go with emit, late and lateness", None)
+        owner = f"step {self.name!r}"
+        if not isinstance(self.reduce, (Mapping, CustomAggregate)):
+            allowed = "a mapping of columns, or made by penstock.functions.custom"
+            raise InvalidValue("reduce", owner, allowed, self.reduce)
+        if isinstance(self.reduce, Mapping) and not self.reduce:
+            raise NotAllowed(
+                f"{owner} has nothing to aggregate; add a column, such as n=F.count() with "
+                "penstock.functions imported as F"
+            )
         if self.window is not None and not isinstance(self.window, Window):
-            raise self._error("window", "made by tumbling or sliding", self.window)
-        if self.window is not None and self.work is not None and not self.split:
-            raise self._error("work", "a step before it, or with split, where windows are", True)
-        if self.late not in LATE:
-            raise self._error("late", "one of " + ", ".join(LATE), self.late)
+            raise InvalidValue("window", owner, "made by tumbling or sliding", self.window)
+        if self.window is not None and self.work is not None and self.split is None:
+            raise NotAllowed(
+                f"{owner} has both 'window' and 'work', which go together only with 'split'; put "
+                "the work into a map before it"
+            )
 
     def keyed(self) -> Keyed:
-        """Put together what holds the state."""
-        if self.update is not None:
-            assert self.state is not None
-            return Stateful(self.by, self.state, self.update)
-        reduce = self._reduction(self.by if self.window is None else (*self.by, START))
-        if self.split and reduce.ordered:
-            allowed = "of columns that do not go by arrival, where keys are split"
-            raise self._error("reduce", allowed, self.reduce)
+        """Put together what works on the state."""
+        by = self.by if self.window is None else (*self.by, START)
+        reduce: Mergeable
+        if isinstance(self.reduce, CustomAggregate):
+            reduce = self.reduce.keyed_by(by)
+        else:
+            reduce = Reduce(by, tuple(self.reduce.items()))
+        if self.split is not None and reduce.ordered:
+            raise NotAllowed(
+                f"step {self.name!r} splits keys and has a column that goes by the order of "
+                "arrival, which split keys do not have; give first and last an order column, or "
+                "leave 'split' out"
+            )
         if self.window is not None:
-            lateness_us = microseconds(self.lateness, "lateness", f"step {self.name!r}")
-            return Windowed(self.window, reduce, lateness_us, self.emit or "closed")
-        return Worked(reduce, self.work) if self.work is not None and not self.split else reduce
+            return Windowed(self.window, reduce)
+        if self.work is not None and self.split is None:
+            return WorkThenReduce(reduce, self.work)
+        return reduce
 
-    def steps(
-        self,
-        links: tuple[Link, ...],
-        parallelism: int | None,
-        merge_parallelism: int | None,
-        hints: Hints,
-    ) -> list[Step]:
-        """Make the step; with split keys, and with late rows put aside, the one before it too."""
+    def steps(self, links: tuple[Link, ...], parallelism: int | None, hints: Hints) -> list[Step]:
+        """Make the step; with split keys, and with a side output, the one before it too."""
         keyed, made = self.keyed(), []
         for link in links:
             self._check_grouping(link)
-        if self.split:
+        if self.split is not None:
             parts = f"{self.name}-parts"
             made.append(
                 Step(
@@ -87,33 +102,32 @@ class Keying:
                 )
             )
             links = (Link(parts, Grouping.FIELDS, self.by),)
-            parallelism = merge_parallelism or parallelism
+            parallelism = self.split.merge_parallelism or parallelism
             hints = Hints(state_mb=hints.state_mb, tuple_bytes=hints.tuple_bytes)
-        elif merge_parallelism is not None:
-            raise self._error("merge_parallelism", "left out without split", merge_parallelism)
-        if self.late == "aside":
+        if self.window is not None and self.window.late == "side-output":
             sources = tuple(Link(source) for source in dict.fromkeys(k.source for k in links))
             made.append(Step(f"{self.name}-late", sources, late_for=self.name))
         made.append(Step(self.name, links, keyed=keyed, parallelism=parallelism, hints=hints))
         return made
 
-    def _reduction(self, by: tuple[str, ...]) -> Mergeable:
-        if isinstance(self.reduce, Merging):
-            return self.reduce.keyed_by(by)
-        if not isinstance(self.reduce, Mapping):
-            raise self._error("reduce", "a mapping of columns, or made by merging", self.reduce)
-        return Reduce(by, tuple(self.reduce.items()))
-
     def _check_grouping(self, link: Link) -> None:
-        if self.split and link.grouping not in BY_KEY:
-            allowed = "one of " + ", ".join(sorted(g.value for g in BY_KEY)) + ", with split"
-            raise self._error("grouping", allowed, link.grouping.value)
-        if not self.split and link.grouping in BY_KEY - {Grouping.FIELDS}:
-            allowed = "one that keeps a key in one place, without split"
-            raise self._error("grouping", allowed, link.grouping.value)
+        by_key = ", ".join(sorted(grouping.value for grouping in BY_KEY))
+        if self.split is not None and link.grouping not in BY_KEY:
+            raise InvalidValue(
+                "grouping", f"step {self.name!r} with split keys", f"one of {by_key}", link.grouping
+            )
+        if self.split is None:
+            check_whole_keys(self.name, link)
 
-    def _error(self, parameter: str, allowed: str, got: Any) -> InvalidValue:
-        return InvalidValue(parameter, f"step {self.name!r}", allowed, got)
+
+def check_whole_keys(name: str, link: Link) -> None:
+    """Refuse a grouping that would divide the state of a key."""
+    if link.grouping in BY_KEY - {Grouping.FIELDS}:
+        raise NotAllowed(
+            f"step {name!r} is grouped by {link.grouping.value}, which sends a key to several "
+            "instances and would divide its state; group by fields, or let an aggregate merge "
+            f"what they made: split=Split({link.grouping.value!r})"
+        )
 
 
 def same(batch: pa.RecordBatch) -> pa.RecordBatch:

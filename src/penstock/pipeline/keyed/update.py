@@ -25,8 +25,8 @@ def outcome(keyed: Keyed, returned: Any) -> KeyedResult:
 
     Examples
     --------
-    >>> from penstock.pipeline.keyed.reduce import Stateful
-    >>> visits = Stateful(("user",), pa.schema([("n", pa.int64())]), lambda rows, state: None)
+    >>> from penstock.pipeline.keyed.reduce import CustomUpdate
+    >>> visits = CustomUpdate(("user",), pa.schema([("n", pa.int64())]), lambda rows, state: None)
     >>> left = pa.table({"user": ["ann"]})
     >>> outcome(visits, (None, None, left)).removed.to_pylist()
     [{'user': 'ann'}]

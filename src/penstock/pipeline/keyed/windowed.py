@@ -16,19 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.common.arrays import IntArray
-from penstock.model import InvalidValue
+from penstock.model import NotAllowed
 from penstock.pipeline.keyed.reduce import Mergeable, merge_into
 from penstock.pipeline.keyed.windows import Window, as_times, event_times
 from penstock.pipeline.steps import Step
 
 #: Columns that tell windows apart: the first is part of the state's key, both are emitted.
 START, END = "window_start", "window_end"
-
-#: Emit a window once, when it closes, or its new values in every batch that changes it.
-EMIT = ("closed", "changes")
-
-#: Late rows are dropped and counted; or counted, and sent on by the step ``<name>-late``.
-LATE = ("drop", "aside")
 
 
 class Arrived(NamedTuple):
@@ -48,26 +42,18 @@ class Windowed:
     window : Window
     reduce : Mergeable
         Its `by` ends with `START`.
-    lateness_us : int
-    emit : str
     """
 
     window: Window
     reduce: Mergeable
-    lateness_us: int = 0
-    emit: str = "closed"
 
     def __post_init__(self) -> None:
-        owner = "a keyed step with windows"
-        if self.emit not in EMIT:
-            raise InvalidValue("emit", owner, "one of " + ", ".join(EMIT), self.emit)
-        if self.lateness_us < 0:
-            raise InvalidValue("lateness", owner, "at least 0", self.lateness_us)
-        if self.by[-1] != START or len(self.by) < 2:
-            raise InvalidValue("by", owner, f"a key before {START}", self.by)
         taken = sorted({START, END} & {*self.by[:-1], *self.state.names})
         if taken:
-            raise InvalidValue("by", owner, f"named unlike {START} and {END}", taken)
+            raise NotAllowed(
+                f"an aggregation by window emits {START} and {END} itself; rename the column "
+                f"{taken[0]!r}"
+            )
 
     @property
     def by(self) -> tuple[str, ...]:
@@ -148,7 +134,7 @@ class Windowed:
     def update(self, batch: pa.Table, state: pa.Table) -> tuple[pa.Table | None, pa.Table]:
         """Merge parts into the state of open windows."""
         rows = merge_into(self.reduce, batch, state)
-        return self.emitted(rows) if self.emit == "changes" else None, rows
+        return self.emitted(rows) if self.window.emit == "changes" else None, rows
 
     def crossed(self, before_us: int | None, now_us: int | None) -> bool:
         """Whether a window may have closed between two watermarks."""
@@ -176,7 +162,7 @@ class Windowed:
         done = rows.filter(pa.array(self.over(rows, watermark_us)))
         if not done.num_rows:
             return None, None
-        made = self.emitted(done) if self.emit == "closed" else None
+        made = self.emitted(done) if self.window.emit == "closed" else None
         return made, done.select(list(self.by))
 
     def emitted(self, rows: pa.Table) -> pa.Table:
@@ -188,7 +174,7 @@ class Windowed:
 
     def advanced(self, watermark_us: int | None, seen_us: Iterable[int]) -> int | None:
         """Watermark after a batch with these event times; it never goes back."""
-        marks = [time - self.lateness_us for time in seen_us]
+        marks = [time - self.window.lateness_us for time in seen_us]
         if watermark_us is not None:
             marks.append(watermark_us)
         return max(marks, default=None)

@@ -25,6 +25,12 @@ _UNITS_US = {
 }
 _PER_UNIT = {"s": 10**6, "ms": 1000, "us": 1}
 
+#: Emit a window once, when it closes, or its new values in every batch that changes it.
+EMIT = ("closed", "changes")
+
+#: Late rows are dropped and counted; or counted, and sent on by the step ``<name>-late``.
+LATE = ("drop", "side-output")
+
 
 def microseconds(value: float | str, parameter: str, owner: str) -> int:
     """Read a length of time: seconds, or a number and a unit.
@@ -55,11 +61,20 @@ class Window:
         Event time of a row: a timestamp, or int64 microseconds.
     size_us, slide_us : int
         Length of a window, and time from the start of one to the start of the next.
+    lateness_us : int
+        How much older than the newest row a row may be before its windows close.
+    late : str
+        One of `LATE`.
+    emit : str
+        One of `EMIT`.
     """
 
     column: str
     size_us: int
     slide_us: int
+    lateness_us: int = 0
+    late: str = "drop"
+    emit: str = "closed"
 
     def __post_init__(self) -> None:
         if self.size_us < 1:
@@ -67,6 +82,11 @@ class Window:
         if not 1 <= self.slide_us <= self.size_us:
             allowed = f"positive and at most the size of {self.size_us} us"
             raise InvalidValue("slide", "a window", allowed, f"{self.slide_us} us")
+        if self.lateness_us < 0:
+            raise InvalidValue("lateness", "a window", "at least 0", f"{self.lateness_us} us")
+        for parameter, value, choices in (("late", self.late, LATE), ("emit", self.emit, EMIT)):
+            if value not in choices:
+                raise InvalidValue(parameter, "a window", "one of " + ", ".join(choices), value)
 
     def spread(self, times_us: IntArray) -> tuple[IntArray, IntArray]:
         """Rows and starts of all windows that hold them.
@@ -97,7 +117,14 @@ class Window:
         return (watermark_us - self.size_us) // self.slide_us
 
 
-def tumbling(column: str, size: float | str) -> Window:
+def tumbling(
+    column: str,
+    size: float | str,
+    *,
+    lateness: float | str = 0.0,
+    late: str = "drop",
+    emit: str = "closed",
+) -> Window:
     """Windows that follow each other: every row is in one.
 
     Parameters
@@ -106,15 +133,37 @@ def tumbling(column: str, size: float | str) -> Window:
         Event time: a timestamp, or int64 microseconds.
     size : float or str
         Seconds, or a number with a unit such as ``"10 s"`` or ``"5 min"``.
+    lateness : float or str
+        How much older than the newest row a row may be before its windows close.
+    late : str
+        ``drop`` counts late rows; ``side-output`` also sends them on as the step ``<name>-late``.
+    emit : str
+        ``closed`` emits a window once, when it closes; ``changes`` emits its new values in every
+        batch that changes it.
     """
-    length = microseconds(size, "size", "a window")
-    return Window(column, length, length)
+    return sliding(column, size, size, lateness=lateness, late=late, emit=emit)
 
 
-def sliding(column: str, size: float | str, slide: float | str) -> Window:
-    """Windows that begin every `slide` and overlap: a row is in about ``size / slide`` of them."""
+def sliding(
+    column: str,
+    size: float | str,
+    slide: float | str,
+    *,
+    lateness: float | str = 0.0,
+    late: str = "drop",
+    emit: str = "closed",
+) -> Window:
+    """Windows that begin every `slide` and overlap: a row is in about ``size / slide`` of them.
+
+    The other parameters are those of `tumbling`.
+    """
     return Window(
-        column, microseconds(size, "size", "a window"), microseconds(slide, "slide", "a window")
+        column,
+        microseconds(size, "size", "a window"),
+        microseconds(slide, "slide", "a window"),
+        microseconds(lateness, "lateness", "a window"),
+        late,
+        emit,
     )
 
 
