@@ -13,7 +13,7 @@ from penstock.common.key_hashing import HASHING
 from penstock.engine.backend import NO_SENDERS, Backend
 from penstock.engine.batch import BatchSpec
 from penstock.engine.driver.transition import Planned
-from penstock.engine.errors import StepFailed
+from penstock.engine.errors import SinkFailed, StepFailed
 from penstock.engine.job_graph import MOST_INSTANCES
 from penstock.engine.messages import RUN, SHARED, SINK, STATS, Message, decode, decode_json, encode
 from penstock.engine.results import (
@@ -25,7 +25,9 @@ from penstock.engine.results import (
     stats_of,
 )
 from penstock.engine.task.hot_keys import merged_shares
+from penstock.model import PenstockError
 from penstock.pipeline.keyed.windowed import advanced_watermarks
+from penstock.pipeline.steps import Step
 from penstock.state.backup.fragments import Piece
 from penstock.state.versions import StateLost
 
@@ -204,7 +206,18 @@ class Driver(Planned):
                     step.sink.stage(batch_id, number, part)
             tables = [*rows.get(step.name, ()), *(() if step.sink.on_workers else own)]
             table = pa.concat_tables(tables, promote_options="permissive") if tables else None
-            step.sink.commit(batch_id, table)
+            _commit(step, batch_id, table)
             told = sum(s.sinks.get(step.name, 0) for s in stats)
             written[step.name] = told + sum(part.num_rows for part in own)
         return written
+
+
+def _commit(step: Step, batch_id: int, table: pa.Table | None) -> None:
+    """Have a sink take a batch, and say which one when it fails."""
+    assert step.sink is not None
+    try:
+        step.sink.commit(batch_id, table)
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise SinkFailed(step.name, batch_id, f"{type(error).__name__}: {error}") from error

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.batch import BatchSpec
-from penstock.engine.errors import StepFailed
+from penstock.engine.errors import StepFailed, TaskTimedOut
 from penstock.engine.job_graph import MOST_INSTANCES, JobGraph
 from penstock.engine.messages import (
     DATA,
@@ -285,7 +285,8 @@ class _Task:
         try:
             made = self._guard(step, batch, lambda: call(batch))
         except StepFailed as error:
-            if self.spec.on_error != "skip":
+            # Leaving out rows mends neither a function that ends the process nor one that hangs.
+            if self.spec.on_error != "skip" or not isinstance(error.__cause__, Exception):
                 raise
             if batch.num_rows == 1:
                 self.skipped += 1
@@ -303,9 +304,10 @@ class _Task:
             return call()
         except StepFailed:
             raise
-        except Exception as error:
+        except (Exception, SystemExit, TaskTimedOut) as error:
             sample = [] if batch is None else batch.slice(0, SAMPLE_ROWS).to_pylist()
-            where = traceback.extract_tb(error.__traceback__)[-1]
+            # The last frame of one that took too long is that of the alarm.
+            where = traceback.extract_tb(error.__traceback__)[-1 - isinstance(error, TaskTimedOut)]
             cause = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
             raise StepFailed(
                 step.name, self.instance, self.spec.batch_id, cause, repr(sample)

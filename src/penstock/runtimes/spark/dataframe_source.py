@@ -5,14 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from penstock.engine.batch import BatchSpec
 from penstock.engine.job_graph import is_source
+from penstock.engine.task.task import run_partition
 from penstock.model import InvalidValue
 from penstock.pipeline.steps import Step
+from penstock.runtimes.spark.jvm import jvm_of
+from penstock.runtimes.spark.worker import SharedGraph, freeze, time_limit
 
 #: Seconds between two looks at whether the query has ended.
 LOOK_S = 0.2
@@ -40,7 +45,7 @@ def drive(
     halt: threading.Event,
     *,
     interval_s: float,
-    drain: bool,
+    available_now: bool,
 ) -> None:
     """Run Spark's query until it ends or is to halt; it halts between batches.
 
@@ -56,7 +61,7 @@ def drive(
     halt : threading.Event
     interval_s : float
         Least time from one batch to the next.
-    drain : bool
+    available_now : bool
         Take what is there when it starts, and end.
     """
     busy = threading.Lock()
@@ -72,7 +77,7 @@ def drive(
         steps[0].source if single else reduce(DataFrame.unionAll, [_tagged(step) for step in steps])
     )
     writer = everything.writeStream.foreachBatch(guarded).option("checkpointLocation", str(folder))
-    if drain:
+    if available_now:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{interval_s} seconds")
@@ -100,3 +105,84 @@ def _tagged(step: Step) -> DataFrame:
 
     frame: DataFrame = step.source.mapInArrow(pack, "source string, body binary")
     return frame
+
+
+def first_stage(
+    rows: DataFrame,
+    rows_of: str | None,
+    graph: SharedGraph,
+    spec: BatchSpec,
+    locations: list[str],
+    limit_s: float,
+) -> Any:
+    """Return the first layer of a batch over a DataFrame.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    rows_of : str or None
+        As in `SparkBackend.rows_of`.
+    graph : SharedGraph
+    spec : BatchSpec
+    locations : list of str
+        Where each instance runs, as Spark spells it.
+    limit_s : float
+        Time that a task may take, in seconds; 0 means no limit.
+    """
+    # Spark hands a batch over in a session of the query's own.
+    spark = rows.sparkSession
+    made: Any = spark
+    # A partition is an instance: with more of them, two tasks would be one.
+    rows = rows.coalesce(min(spec.parallelism[vertex] for vertex in spec.layers[0]))
+    jvm = jvm_of(spark.sparkContext)
+    pinned = jvm.pin(rows._jdf.queryExecution().toRdd(), locations)
+    frame = DataFrame(
+        made._jsparkSession.internalCreateDataFrame(pinned, rows._jdf.schema(), False), spark
+    )
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze()
+        with time_limit(limit_s):
+            arrived = _arrived(batches, rows_of)
+            for vertex in spec.layers[0]:
+                yield from _messages(graph, spec, vertex, arrived)
+
+    out = frame.mapInArrow(run, "target int, frame binary")
+    return jvm.frames(out._jdf.queryExecution().toRdd())
+
+
+def _arrived(batches: Iterator[pa.RecordBatch], rows_of: str | None) -> dict[str, list[pa.Table]]:
+    """Sort the rows of a partition by their source step."""
+    from penstock.engine.messages import decode
+
+    arrived: dict[str, list[pa.Table]] = {}
+    for batch in batches:
+        if rows_of is not None:
+            arrived.setdefault(rows_of, []).append(pa.Table.from_batches([batch]))
+            continue
+        for name, body in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            arrived.setdefault(name, []).append(decode(body.as_buffer()))
+    return arrived
+
+
+def _messages(
+    graph: SharedGraph, spec: BatchSpec, vertex: str, arrived: dict[str, list[pa.Table]]
+) -> Iterator[pa.RecordBatch]:
+    """Run one source vertex over the rows of a partition."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    number = 0 if context is None else context.partitionId()
+    head = graph.value.by_name[vertex].head
+    if head not in arrived and number > 0:
+        return
+    _, partition = spec.address(vertex, number % spec.parallelism[vertex])
+    tables = [(head, table) for table in arrived.get(head, [])]
+    pairs = list(run_partition(graph.value, spec, 0, partition, (), tables, folder=Path()))
+    yield pa.record_batch(
+        [
+            pa.array([target for target, _ in pairs], pa.int32()),
+            pa.array([data for _, data in pairs], pa.binary()),
+        ],
+        names=["target", "frame"],
+    )

@@ -60,6 +60,26 @@ class TaskFact:
     peak_memory_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class RunningTask:
+    """A task that has not ended.
+
+    Parameters
+    ----------
+    layer : int
+        Position of its stage within the job.
+    partition : int
+    executor : str
+    seconds : float
+        Time since it was launched.
+    """
+
+    layer: int
+    partition: int
+    executor: str
+    seconds: float
+
+
 class Jvm:
     """Our classes in one SparkContext."""
 
@@ -137,6 +157,15 @@ class Jvm:
         """Give up executors; False where that is not possible."""
         jvm: Any = self._sc._jvm
         return bool(self._context.killExecutors(jvm.PythonUtils.toSeq(ids)))
+
+    def running(self, group: str) -> list[RunningTask]:
+        """List the tasks of a job group that run now."""
+        text = str(self._facts.running(self._context, group))
+        found = [line.split("\t") for line in text.splitlines()]
+        return [
+            RunningTask(int(layer), int(partition), executor, int(ms) / 1000.0)
+            for layer, partition, executor, ms in found
+        ]
 
     def tasks(self, group: str) -> list[TaskFact]:
         """Task attempts of a job group."""

@@ -352,7 +352,7 @@ class Query:
             f"{self.checkpoint}/spark",
             self._halt,
             interval_s=self.options.interval_s,
-            drain=self.options.drain,
+            available_now=self.options.drain,
         )
 
     def batch(self, ranges: Ranges) -> Observed:

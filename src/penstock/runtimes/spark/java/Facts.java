@@ -100,6 +100,37 @@ public class Facts {
         return out.toString();
     }
 
+    /** Tasks of a job group that run now: layer, partition, executor, milliseconds since launch. */
+    public String running(SparkContext sc, String group) {
+        AppStatusStore store = sc.statusStore();
+        StringBuilder out = new StringBuilder();
+        int[] jobs = sc.statusTracker().getJobIdsForGroup(group);
+        long now = System.currentTimeMillis();
+        for (int j = 0; j < jobs.length; j++) {
+            Seq stages = store.job(jobs[j]).stageIds();
+            for (int s = 0; s < stages.size(); s++) {
+                int stage = ((Integer) stages.apply(s)).intValue();
+                int layer = 0;
+                for (int o = 0; o < stages.size(); o++)
+                    if (((Integer) stages.apply(o)).intValue() < stage) layer++;
+                int last;
+                try {
+                    last = store.lastStageAttempt(stage).attemptId();
+                } catch (Exception neverRun) {
+                    continue;
+                }
+                Seq tasks = store.taskList(stage, last, 1000000);
+                for (int t = 0; t < tasks.size(); t++) {
+                    TaskData d = (TaskData) tasks.apply(t);
+                    if (!d.status().equals("RUNNING")) continue;
+                    out.append(layer).append('\t').append(d.partitionId()).append('\t')
+                       .append(d.executorId()).append('\t').append(now - d.launchTime().getTime()).append('\n');
+                }
+            }
+        }
+        return out.toString();
+    }
+
     /** Tasks of all attempts of all stages of a job group, in the order of the stages. */
     public String tasks(SparkContext sc, String group) throws Exception {
         sc.listenerBus().waitUntilEmpty();

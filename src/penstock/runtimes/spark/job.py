@@ -1,0 +1,185 @@
+"""One Spark job of pinned stages: how it is put together, run, and what its failure means."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.core.rdd import RDD
+from pyspark.serializers import NoOpSerializer
+
+from penstock.engine.backend import NO_SENDERS, StateSenders
+from penstock.runtimes.spark.errors import ExecutorLost, TaskFailed, TaskOverdue, WorkerLost
+from penstock.runtimes.spark.jvm import Executor, jvm_of
+from penstock.runtimes.spark.watch import JobWatch
+from penstock.runtimes.spark.worker import TaskFunction, stage_task
+
+#: What PinnedRDD.java says of a task that is not where it must be.
+ASTRAY = "was given to executor"
+
+#: What Spark says when a Python worker ended without an exception.
+CRASHED = ("Python worker exited unexpectedly", "Python worker failed to connect back")
+
+#: Makes the first stage of a job at the given locations.
+FirstStage = Callable[[list[str]], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class JobStage:
+    """One stage of a job.
+
+    Parameters
+    ----------
+    executors : list of str
+        Where each task runs; "" is anywhere.
+    task : callable or None
+        The function of its tasks; None in a first stage that is made otherwise.
+    strict : bool
+        Whether its tasks fail on any other executor.
+    """
+
+    executors: list[str]
+    task: TaskFunction | None
+    strict: bool = True
+
+
+@dataclass(eq=False)
+class JobRunner:
+    """Runs jobs of pinned stages in one SparkContext.
+
+    Parameters
+    ----------
+    sc : SparkContext
+    folder : Path
+        Where an executor keeps state.
+    limit_s : float
+        Time that a task may take, in seconds; 0 means no limit.
+    """
+
+    sc: SparkContext
+    folder: Path
+    limit_s: float = 0.0
+    _bases: dict[int, Any] = field(default_factory=dict)
+
+    def run(
+        self,
+        text: str,
+        group: str,
+        stages: Sequence[JobStage],
+        first: FirstStage,
+        senders: StateSenders = NO_SENDERS,
+    ) -> tuple[list[list[str]], list[bytes]]:
+        """Run a job, and return where its tasks were pinned and the messages for the driver.
+
+        Raises
+        ------
+        ExecutorLost
+            When an executor that it needs is gone, or goes while it runs.
+        TaskOverdue
+            When a task took longer than the limit.
+        WorkerLost, TaskFailed
+            When a Python worker ended, or raised.
+        """
+        jvm = jvm_of(self.sc)
+        alive = {executor.id: executor for executor in jvm.executors()}
+        wanted = {e for stage in stages for e in stage.executors if e}
+        wanted |= {e for layer in senders.values() for stage in layer for e in stage.executors}
+        if wanted - set(alive):
+            raise ExecutorLost(wanted - set(alive))
+        pinned, rdd = self._put_together(stages, first, senders, alive)
+        with JobWatch(self.sc, group, wanted, self.limit_s) as watch:
+            self.sc.setJobGroup(group, text)
+            try:
+                pairs = _collect(self.sc, rdd)
+            except Py4JJavaError as error:
+                lost = watch.lost | jvm.gone(wanted)
+                if watch.overdue is not None and not lost:
+                    raise TaskOverdue(watch.overdue, self.limit_s) from None
+                raise _explained(error, lost) from error
+            finally:
+                self.sc._jsc.clearJobGroup()
+        lost = jvm.gone(wanted)
+        if lost:
+            # Spark was faster than the watch and ran their tasks elsewhere, without their state.
+            raise ExecutorLost(lost)
+        return pinned, pairs[1::2]
+
+    def _put_together(
+        self,
+        stages: Sequence[JobStage],
+        first: FirstStage,
+        senders: StateSenders,
+        alive: dict[str, Executor],
+    ) -> tuple[list[list[str]], Any]:
+        def located(executors: Iterable[str], must: bool) -> list[str]:
+            return ["!" * must + alive[e].location if e else "" for e in executors]
+
+        pinned = [list(stage.executors) for stage in stages]
+        current: Any = None
+        for layer, stage in enumerate(stages):
+            where = located(stage.executors, stage.strict)
+            if layer:
+                arrived = jvm_of(self.sc).shuffled(current, where)
+                current = _python(self.sc, arrived, stage.task)
+            else:
+                current = first(where)
+            for sender in senders.get(layer, ()):
+                # Their partitions come after those of the layer, which may be fewer than it has
+                # instances where they are those of a DataFrame.
+                count = int(current.getNumPartitions())
+                tasks = [pinned[layer][i % len(pinned[layer])] for i in range(count)]
+                pinned[layer] = [*tasks, *sender.executors]
+                task = stage_task(sender.body, self.folder, self.limit_s)
+                current = current.union(self.first(located(sender.executors, True), task))
+        return pinned, current
+
+    def first(
+        self, locations: list[str], task: TaskFunction, inputs: Sequence[Sequence[bytes]] = ()
+    ) -> Any:
+        """Return a first stage, whose tasks get what the driver gives them, mostly nothing."""
+        width = len(locations)
+        if any(inputs):
+            base = self.sc.parallelize(list(inputs), width)._jrdd
+        else:
+            base = self._bases.get(width)
+            if base is None:
+                base = self._bases[width] = self.sc.parallelize([()] * width, width)._jrdd
+
+        def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+            # Read to the end: a worker whose input is left over is not used again.
+            messages = [one for data in arrived for part in pickle.loads(data) for one in part]
+            yield from task(partition, iter(messages))
+
+        return _python(self.sc, jvm_of(self.sc).pinned(base, locations), run)
+
+
+def _explained(error: Py4JJavaError, lost: set[str]) -> ExecutorLost | WorkerLost | TaskFailed:
+    """Say what the failure of a job means, without the JVM's trace."""
+    text = str(error.java_exception)
+    if lost or ASTRAY in text:
+        return ExecutorLost(lost)
+    if any(phrase in text for phrase in CRASHED):
+        return WorkerLost()
+    return TaskFailed(text)
+
+
+def _python(sc: SparkContext, jrdd: Any, body: Any) -> Any:
+    """Run a Python function over an RDD of byte strings, giving one."""
+    rdd: Any = RDD(jrdd, sc, NoOpSerializer())
+    made = rdd.mapPartitionsWithIndex(body, preservesPartitioning=True)
+    made._bypass_serializer = True
+    return made._jrdd
+
+
+def _collect(sc: SparkContext, jrdd: Any) -> list[bytes]:
+    from pyspark.core import rdd as inner
+
+    jvm: Any = sc._jvm
+    load: Any = vars(inner)["_load_from_socket"]
+    with load(jvm.PythonRDD.collectAndServe(jrdd.rdd()), NoOpSerializer()) as stream:
+        return list(stream)
