@@ -43,7 +43,7 @@ from penstock.pipeline import Discard
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
-from penstock.state.store import StateConfig
+from penstock.state.config import StateConfig
 from penstock.strategies import Request, strategies
 
 NOTE = Console(stderr=True)
@@ -110,14 +110,14 @@ class Way:
 
 def measure(spark: SparkSession, root: Path, asked: Any) -> list[dict[str, Any]]:
     """Run all ways in turn."""
-    checked: dict[str, Any] = {"raw": asked.raw, "check": asked.check}
+    code: dict[str, Any] = {"data": asked.data_fragments, "parity": asked.parity_fragments}
     ways = [
         Way(spark, name, state_config, root, asked)
         for name, state_config in (
-            ("none", StateConfig("peers", **checked)),
+            ("none", StateConfig("peers", **code)),
             ("checkpoint", StateConfig("checkpoint")),
-            ("at once", StateConfig("peers", every=1, **checked)),
-            ("held", StateConfig("peers", **checked)),
+            ("at once", StateConfig("peers", every=1, **code)),
+            ("held", StateConfig("peers", **code)),
         )
     ]
     ways[0].backend.warm_up()
@@ -169,8 +169,8 @@ def main() -> None:
     parser.add_argument("--lines", type=int, nargs="+", default=[5000, 20_000], help="of a batch")
     parser.add_argument("--batches", type=int, default=40)
     parser.add_argument("--warm", type=int, default=10, help="batches that are not counted")
-    parser.add_argument("--raw", type=int, default=7)
-    parser.add_argument("--check", type=int, default=1)
+    parser.add_argument("--data-fragments", type=int, default=7)
+    parser.add_argument("--parity-fragments", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     with (

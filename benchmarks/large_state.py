@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 
-from penstock.state.store import StateConfig, StateStore
+from penstock.state.config import StateConfig
+from penstock.state.store import StateStore
 
 
 def rows(numbers: Any, value: int) -> pa.Table:
@@ -86,7 +87,7 @@ class Instance:
         state = state.put(changed)
         saved = self.home.save("op", 0, self.version, self.version + 1, changed, state)
         self.version += 1
-        return time.perf_counter() - started, time.process_time() - cpu, saved.run.whole
+        return time.perf_counter() - started, time.process_time() - cpu, saved.segment.whole
 
 
 def measure(

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
+from penstock.state.files.local import LocalSegments
 from penstock.state.table import KeyedTable
 
 BY = ("key",)
@@ -71,7 +72,7 @@ class Memory:
 
     @property
     def due(self) -> bool:
-        return self.table.ripe
+        return self.table.due_for_compaction
 
     def tidy(self) -> None:
         self.table = self.table.compact()
@@ -88,7 +89,7 @@ class Mapped(Memory):
         self.tidy()
 
     def open(self) -> None:
-        self.table = KeyedTable.mapped(BY, self.file)
+        self.table = LocalSegments.map(BY, self.file)
 
     def tidy(self) -> None:
         """Write a new file and map it; the old one goes when nobody has it mapped any more."""
@@ -103,7 +104,7 @@ class Mapped(Memory):
 
 def write(table: KeyedTable, file: Path) -> None:
     """Write the rows of a table, a batch at a time."""
-    batches = table.batches()
+    batches = (batch for batch, _ in table.chunks())
     first = next(batches)
     with pa.ipc.new_file(str(file), first.schema) as out:
         out.write_batch(first)

@@ -26,8 +26,8 @@ pytest.importorskip("pyspark")
         (["--fault", "kill-driver@batch=3"], "without --checkpoint"),
         (["--fault", "scale@batch=3:to=0"], "at least 1"),
         (["--state", "memory"], "one of peers, checkpoint, both"),
-        (["--raw", "0"], "raw"),
-        (["--check", "-1"], "check"),
+        (["--data-fragments", "0"], "data"),
+        (["--parity-fragments", "-1"], "parity"),
         (["--backup-every", "0"], "every"),
     ],
 )

@@ -26,7 +26,7 @@ from penstock.engine.source_queue import SourceQueue
 from penstock.model import Cluster, Grouping, InvalidValue, NotAllowed, Plan
 from penstock.pipeline import Link, Memory, Pipeline, Rows, json_lines, parquet
 from penstock.runtimes.local import LocalBackend, run_locally, run_to_end
-from penstock.state.store import forget_all
+from penstock.state.store import clear_cache
 from penstock.strategies import Request, strategies
 
 DATA = pa.table({"k": [f"w{i % 7}" for i in range(100)], "v": list(range(100))})
@@ -100,7 +100,7 @@ def test_a_killed_driver_goes_on_where_it_was(
     with pytest.raises(Crash):
         run_to_end(driver, cuts)
     if not remembered:
-        forget_all()
+        clear_cache()
     again = Driver(job_graph, backend_in(tmp_path), tmp_path, plan)
     assert again.next_batch == at
     run_to_end(again, cuts)
@@ -175,7 +175,7 @@ def test_parallelism_changes_while_it_runs(tmp_path: Path, remembered: bool) -> 
         following = plan_for(job_graph, sum=instances)
         driver.adopt(following)
         if not remembered:
-            forget_all()
+            clear_cache()
         driver.run_batch({"rows": ((position, position + 10 + step),)})
         position += 10 + step
     driver.run_batch({"rows": ((position, 100),)})

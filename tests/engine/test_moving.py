@@ -31,8 +31,9 @@ from penstock.pipeline import Memory, Pipeline, Rows
 from penstock.runtimes.local import LocalBackend
 from penstock.state import store as home_module
 from penstock.state.backup import fragments as fragments_module
+from penstock.state.config import StateConfig
 from penstock.state.files.filesystem import FileSystem
-from penstock.state.store import StateConfig, forget_all
+from penstock.state.store import clear_cache
 from penstock.state.versions import Segment, StateLost
 from penstock.strategies import Request, strategies
 from penstock.strategies.route.two_tier import resize
@@ -88,7 +89,7 @@ class Setup:
 
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> None:
-    forget_all()
+    clear_cache()
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -101,7 +102,7 @@ def test_instances_move_and_are_dealt_anew(
     for turn, instances in enumerate((3, 3, 4, 7, 7, 3, 1, 5)):
         setup.driver.adopt(setup.plan(turn, instances), inband=inband)
         if turn % 2:
-            forget_all()
+            clear_cache()
         setup.batch()
     assert setup.result() == SUMS
 
@@ -112,7 +113,7 @@ def test_instances_move_and_are_dealt_anew(
 def test_a_lost_node_is_put_together_from_its_peers(
     tmp_path: Path, mode: str, lost: int, inband: bool
 ) -> None:
-    setup = Setup(tmp_path, mode, check=2)
+    setup = Setup(tmp_path, mode, parity=2)
     for _ in range(5):
         setup.batch()
     assert "survives any 3 nodes" in str(setup.driver.survives())
@@ -128,7 +129,7 @@ def test_a_lost_node_is_put_together_from_its_peers(
 
 
 def test_corrupt_and_missing_fragments_count_as_lost(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, "peers", check=2)
+    setup = Setup(tmp_path, "peers", parity=2)
     for _ in range(4):
         setup.batch()
     victim = setup.driver.plan.placement["sum"][0].node
@@ -145,7 +146,7 @@ def test_corrupt_and_missing_fragments_count_as_lost(tmp_path: Path) -> None:
 
 
 def test_too_few_fragments_are_named(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, "peers", check=1)
+    setup = Setup(tmp_path, "peers", parity=1)
     setup.batch()
     before = setup.driver.plan
     setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
@@ -157,7 +158,7 @@ def test_too_few_fragments_are_named(tmp_path: Path) -> None:
 
 
 def test_the_checkpoint_helps_where_peers_cannot(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, "both", check=1)
+    setup = Setup(tmp_path, "both", parity=1)
     setup.batch()
     setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
     for path in (tmp_path / "nodes").rglob("fragments/sum/0/*"):
@@ -264,7 +265,7 @@ def test_a_driver_may_die_right_after_a_change(tmp_path: Path, mode: str, change
     setup.batch()
     change(setup)
     crash_in_next_batch(setup)
-    forget_all()
+    clear_cache()
     setup.backend = LocalBackend(tmp_path / "later", Cluster.of(3).names)
     setup.driver = Driver(
         setup.job_graph, setup.backend, tmp_path, setup.plan(0, 2), state_config=setup.state_config
@@ -289,7 +290,7 @@ def test_a_batch_that_was_begun_is_remembered_through_a_change(
 
 
 def test_what_was_rebuilt_from_damaged_fragments_is_coded_anew(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, "peers", raw=1, check=1)
+    setup = Setup(tmp_path, "peers", data=1, parity=1)
     for rows in (40, 5, 5):
         setup.batch(rows)
     instance = setup.driver.handles["sum"].instances[0]
@@ -326,7 +327,7 @@ def test_what_was_rebuilt_from_damaged_fragments_is_coded_anew(tmp_path: Path) -
 def test_the_promise_says_what_is_survived(
     tmp_path: Path, mode: str, every: int, said: str
 ) -> None:
-    setup = Setup(tmp_path, mode, check=2, every=every)
+    setup = Setup(tmp_path, mode, parity=2, every=every)
     assert setup.driver.promise() == ""
     said_of_batches = set()
     for _ in range(9):
@@ -337,7 +338,7 @@ def test_the_promise_says_what_is_survived(
 
 
 def test_the_promise_follows_losses(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, "peers", check=2)
+    setup = Setup(tmp_path, "peers", parity=2)
     setup.batch()
     for node in setup.backend.nodes[2:]:
         setup.backend.lose(node)
@@ -352,7 +353,7 @@ def without_copies(setup: Setup, vertex: str) -> None:
     assert folders
     for folder in folders:
         shutil.rmtree(folder)
-    forget_all()
+    clear_cache()
 
 
 def test_state_never_starts_empty(tmp_path: Path) -> None:
@@ -360,7 +361,7 @@ def test_state_never_starts_empty(tmp_path: Path) -> None:
     setup.batch()
     before = setup.driver.handles["sum"].instances[0].version
     without_copies(setup, "sum")
-    with pytest.raises(StateLost, match=r"sum\[\d\]: version 0 cannot be put together"):
+    with pytest.raises(StateLost, match=r"sum\[\d\]: the state at version 0 is incomplete"):
         setup.batch()
     assert setup.driver.batch == 0, "nothing of the batch was committed"
     assert setup.driver.handles["sum"].instances[0].version == before
@@ -458,7 +459,7 @@ def test_partitions_are_dealt_in_portions(
         used = setup.driver.plan.routing["sum"].partitions
         assert max(used) < len(setup.driver.handles["sum"].instances)
         setup.batch(5)
-        forget_all()
+        clear_cache()
     assert setup.driver.plan.parallelism["sum"] == instances
     if instances != 3:
         assert len(took) > 2
@@ -482,7 +483,7 @@ def test_a_portion_is_one_partition_at_least_and_all_if_there_is_room(
 
 @pytest.mark.parametrize("inband", [True, False])
 def test_an_executor_lost_between_portions_costs_nothing(tmp_path: Path, inband: bool) -> None:
-    setup = Setup(tmp_path, "peers", check=2)
+    setup = Setup(tmp_path, "peers", parity=2)
     setup.batch(200)
     for number, _ in enumerate(in_portions(setup, setup.plan(0, 5), 400, inband=inband)):
         setup.batch(5)
@@ -538,7 +539,7 @@ def test_any_schedule_of_moves_and_losses(
             setup.driver.adopt(setup.plan(turn, instances), inband=inband)
             setup.batch(10)
         elif kind == "forget":
-            forget_all()
+            clear_cache()
         elif kind == "batch":
             setup.batch(number)
     assert setup.result() == SUMS
@@ -614,7 +615,7 @@ def test_a_node_is_rebuilt_from_peers_and_the_driver(tmp_path: Path) -> None:
         setup.batch(10)
         given_to_peers()
     blocks = setup.driver.registry.blocks("sum", 0)
-    assert {block.held for block in blocks} == {True, False}
+    assert {block.on_driver for block in blocks} == {True, False}
     setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
     assert setup.driver.adopt(setup.plan(1, 3)).restored
     assert setup.result() == SUMS
@@ -642,11 +643,11 @@ def test_peers_that_do_not_take_it_are_told_and_batches_store_it_then(tmp_path: 
     assert setup.result() == SUMS
 
 
-@pytest.mark.parametrize("limit", ["LIGHT_BYTES", "HOLD_BYTES"])
+@pytest.mark.parametrize("limit", ["SHORT_BYTES", "HOLD_BYTES"])
 def test_much_goes_to_peers_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(home_module if limit == "LIGHT_BYTES" else handover_module, limit, 100)
+    monkeypatch.setattr(home_module if limit == "SHORT_BYTES" else handover_module, limit, 100)
     setup = Setup(tmp_path, "peers", every=100)
     held = []
     for _ in range(8):
@@ -677,7 +678,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_parts")
 def test_runs_travel_and_are_kept_in_parts(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, "peers", check=2)
+    setup = Setup(tmp_path, "peers", parity=2)
     for _ in range(3):
         setup.batch(100)
     assert not any("of1." in path.name for path in stored(setup))
@@ -690,12 +691,12 @@ def test_runs_travel_and_are_kept_in_parts(tmp_path: Path) -> None:
     assert took.restored
     assert took.moved
     assert setup.result() == SUMS
-    assert not list(setup.backend.root.glob("*/arriving-*"))
+    assert not list(setup.backend.root.glob("*/incoming-*"))
 
 
 @pytest.mark.usefixtures("small_parts")
 def test_a_part_that_is_missing_is_noticed(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, "peers", check=1)
+    setup = Setup(tmp_path, "peers", parity=1)
     setup.batch(100)
     setup.backend.lose(setup.driver.plan.placement["sum"][0].node)
     for path in stored(setup):
@@ -706,7 +707,7 @@ def test_a_part_that_is_missing_is_noticed(tmp_path: Path) -> None:
 
 
 def test_coding_holds_one_part_in_memory_at_a_time(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, "peers", check=1)
+    setup = Setup(tmp_path, "peers", parity=1)
     spec = setup.driver.spec({}, 1)
     content = bytes(8 * fragments_module.PART_BYTES)
     tracemalloc.start()
@@ -723,8 +724,8 @@ def copied() -> None:
     ended("penstock-ahead")
 
 
-def coming(setup: Setup) -> list[Path]:
-    return [p for p in setup.backend.root.glob("*/coming/**/*") if p.is_file()]
+def precopied_files(setup: Setup) -> list[Path]:
+    return [p for p in setup.backend.root.glob("*/precopied/**/*") if p.is_file()]
 
 
 def begun(tmp_path: Path, mode: str = "peers", **state_config: Any) -> tuple[Setup, Plan]:
@@ -753,8 +754,8 @@ def test_only_what_is_newer_than_the_copies_is_carried(
         setup.batch(3)
         whole.batch(3)
     assert setup.driver.plan is before
-    assert coming(setup), "batches leave it alone"
-    forget_all()
+    assert precopied_files(setup), "batches leave it alone"
+    clear_cache()
     all_of_it, took = whole.driver.adopt(plan), setup.driver.adopt(plan)
     assert took.moved == all_of_it.moved > 0
     assert took.precopied_bytes > 0
@@ -764,7 +765,7 @@ def test_only_what_is_newer_than_the_copies_is_carried(
     assert took.state_bytes < all_of_it.state_bytes / 2 or batches == 12
     if not batches:
         assert took.state_bytes == 0
-    assert not coming(setup), "what was copied ahead was taken over"
+    assert not precopied_files(setup), "what was copied ahead was taken over"
     assert setup.result() == whole.result() == SUMS
 
 
@@ -801,7 +802,7 @@ def spoil_gone(paths: list[Path]) -> None:
 
 def spoil_names(paths: list[Path]) -> None:
     for path in paths:
-        path.rename(path.with_name("run-7-3.arrow"))
+        path.rename(path.with_name("segment-7-3.arrow"))
 
 
 def spoil_some(paths: list[Path]) -> None:
@@ -820,13 +821,13 @@ def test_copies_that_are_not_what_was_said_are_not_used(
     tmp_path: Path, mode: str, spoil: Any
 ) -> None:
     setup, plan = begun(tmp_path, mode)
-    spoil(coming(setup))
+    spoil(precopied_files(setup))
     setup.batch(5)
-    forget_all()
+    clear_cache()
     took = setup.driver.adopt(plan)
     assert "are gone" in took.not_precopied
     assert took.state_bytes > 0
-    assert not coming(setup)
+    assert not precopied_files(setup)
     assert setup.result() == SUMS
 
 
@@ -903,7 +904,7 @@ def test_a_job_beside_the_batches_is_cancelled_at_the_end(
 @pytest.mark.parametrize("turn", [0, 2])
 def test_copies_of_a_change_that_was_dropped_go(tmp_path: Path, turn: int) -> None:
     setup, _ = begun(tmp_path)
-    first = set(coming(setup))
+    first = set(precopied_files(setup))
     assert first
     other = setup.plan(turn, 3)
     assert setup.driver.precopy(other) is (turn == 0), "the plan in force moves nothing"
@@ -913,7 +914,7 @@ def test_copies_of_a_change_that_was_dropped_go(tmp_path: Path, turn: int) -> No
     took = setup.driver.adopt(other)
     assert bool(took.precopied_bytes) is (turn == 2)
     setup.batch(5)
-    assert not coming(setup)
+    assert not precopied_files(setup)
     assert setup.result() == SUMS
 
 
@@ -923,26 +924,26 @@ def test_copies_for_another_place_are_not_used(tmp_path: Path) -> None:
     took = setup.driver.adopt(setup.plan(2, 3))
     assert took.precopied_bytes == 0 < took.state_bytes
     setup.batch(5)
-    assert not coming(setup)
+    assert not precopied_files(setup)
     assert setup.result() == SUMS
 
 
 @pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize("lost", ["old", "new"])
 def test_a_node_lost_after_its_state_was_copied_ahead(tmp_path: Path, lost: str) -> None:
-    setup, plan = begun(tmp_path, check=2)
+    setup, plan = begun(tmp_path, parity=2)
     where = setup.driver.plan if lost == "old" else plan
     setup.backend.lose(where.placement["sum"][0].node)
     setup.driver.adopt(setup.plan(1, 3))
     assert setup.result() == SUMS
-    assert not coming(setup)
+    assert not precopied_files(setup)
 
 
 def test_small_state_is_not_copied_ahead(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "peers")
     setup.batch(200)
     assert setup.driver.precopy(setup.plan(1, 3))
-    assert not coming(setup)
+    assert not precopied_files(setup)
 
 
 def test_state_in_a_checkpoint_is_not_copied_ahead(tmp_path: Path) -> None:
@@ -978,7 +979,7 @@ def test_state_comes_with_the_batch_and_no_job_is_run_for_it(tmp_path: Path) -> 
     assert (result.inband.moved, result.inband.failed, result.inband.not_precopied) == (5, "", "")
     assert result.inband.inband_bytes == told.inband_bytes
     assert places(setup) == [str(spot) for spot in plan.placement["sum"]] != before
-    assert not list(setup.backend.root.glob("*/arriving-*"))
+    assert not list(setup.backend.root.glob("*/incoming-*"))
     setup.position = 210
     assert setup.result() == SUMS
 
@@ -989,13 +990,13 @@ def test_what_was_copied_ahead_does_not_come_again(tmp_path: Path, mode: str) ->
     setup, plan = begun(tmp_path, mode)
     setup.batch(3)
     told = setup.driver.adopt(plan, inband=True)
-    forget_all()
+    clear_cache()
     setup.position += 3
     inband = setup.driver.run_batch({"rows": ((setup.position - 3, setup.position),)}).inband
     assert inband is not None
     assert inband.precopied_bytes == told.precopied_bytes > 0
     assert 0 < inband.inband_bytes == told.inband_bytes < inband.precopied_bytes
-    assert not coming(setup)
+    assert not precopied_files(setup)
     assert setup.result() == SUMS
 
 
@@ -1038,8 +1039,8 @@ def test_a_batch_that_fails_leaves_the_old_homes_in_charge(
 @pytest.mark.parametrize("spoil", [spoil_gone, spoil_names, spoil_some, spoil_length])
 def test_state_that_does_not_come_is_carried_before_the_batch(tmp_path: Path, spoil: Any) -> None:
     setup, plan = begun(tmp_path)
-    spoil(coming(setup))
-    forget_all()
+    spoil(precopied_files(setup))
+    clear_cache()
     setup.driver.adopt(plan, inband=True)
     setup.position += 5
     inband = setup.driver.run_batch({"rows": ((setup.position - 5, setup.position),)}).inband
@@ -1089,7 +1090,7 @@ def test_nodes_that_state_still_comes_from_are_not_given_up_before_it_has(tmp_pa
 
 
 def test_a_node_lost_while_state_is_to_come_from_it(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, "peers", check=2)
+    setup = Setup(tmp_path, "peers", parity=2)
     setup.batch(200)
     lost = setup.driver.plan.placement["sum"][0].node
     setup.driver.adopt(setup.plan(1, 3), inband=True)
@@ -1113,7 +1114,7 @@ def test_a_node_lost_while_state_is_to_come_from_it(tmp_path: Path) -> None:
 def test_what_a_failed_attempt_wrote_makes_nothing_else_go(
     tmp_path: Path, mode: str, restart: bool, instances: int
 ) -> None:
-    setup = Setup(tmp_path, mode, check=2)
+    setup = Setup(tmp_path, mode, parity=2)
     setup.batch(200)
     for _ in range(2):
         setup.batch(5)
@@ -1121,7 +1122,7 @@ def test_what_a_failed_attempt_wrote_makes_nothing_else_go(
     setup.driver.adopt(setup.plan(1, instances), inband=True)
     crash_in_next_batch(setup)
     del setup.backend.run
-    forget_all()
+    clear_cache()
     if restart:
         again(setup)
     else:
@@ -1138,7 +1139,7 @@ def test_what_a_failed_attempt_wrote_makes_nothing_else_go(
 
 def again(setup: Setup) -> None:
     """Start anew from the checkpoint, on other nodes."""
-    forget_all()
+    clear_cache()
     shutil.rmtree(setup.backend.root, ignore_errors=True)
     setup.driver = Driver(
         setup.job_graph,
@@ -1155,7 +1156,7 @@ def again(setup: Setup) -> None:
 
 
 def test_a_node_lost_while_a_change_is_looked_at(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, "peers", check=2)
+    setup = Setup(tmp_path, "peers", parity=2)
     setup.batch(200)
     lost, alive, asked = (
         setup.driver.plan.placement["sum"][0].node,

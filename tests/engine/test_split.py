@@ -26,7 +26,7 @@ from penstock.engine.task.metrics import HOT_KEPT, TaskMetrics
 from penstock.model import Cluster, Grouping, InvalidValue, Kind, Measurements, NotAllowed, Plan
 from penstock.pipeline import Link, Memory, Pipeline, Rows, Split, parquet, tumbling
 from penstock.runtimes.local import LocalBackend, run_locally, run_to_end
-from penstock.state.store import StateConfig
+from penstock.state.config import StateConfig
 from penstock.strategies import Request, strategies
 from penstock.strategies.route.heavy import heaviest
 from penstock.strategies.route.skew import routed
@@ -160,7 +160,7 @@ def test_keys_may_be_split_and_whole_and_moved_between_batches(
     restarts: set[int],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        sink, state_config = Memory(), StateConfig(mode=mode, raw=1, check=1)
+        sink, state_config = Memory(), StateConfig(mode=mode, data=1, parity=1)
         job_graph = JobGraph.of(pipeline(sink, split=True, work=looked_at))
         driver = run_of(Path(folder), job_graph, split_plan(job_graph, {}), state_config)
         ends = sorted(cut for cut, _ in steps)
@@ -198,7 +198,7 @@ def test_shares_outlive_a_failed_attempt_and_a_lost_home(tmp_path: Path) -> None
 
     job_graph = JobGraph.of(pipeline(sink, split=True, work=now_and_then))
     plan = split_plan(job_graph, {"hot": (0, 1, 2)})
-    driver = run_of(tmp_path, job_graph, plan, StateConfig(mode="peers", raw=1, check=1))
+    driver = run_of(tmp_path, job_graph, plan, StateConfig(mode="peers", data=1, parity=1))
     driver.run_batch({"rows": ((0, 50),)})
     assert set(driver.shares) == {"sum"}
     before = driver.shares
@@ -236,7 +236,7 @@ def test_a_portion_splits_keys_over_the_instances_that_it_has(tmp_path: Path) ->
         return replace(first, routing={"sum": table, "more": other})
 
     driver = run_of(
-        tmp_path, job_graph, plan(2, 3, (0, 1)), StateConfig(mode="peers", raw=1, check=1)
+        tmp_path, job_graph, plan(2, 3, (0, 1)), StateConfig(mode="peers", data=1, parity=1)
     )
     driver.run_batch({"rows": ((0, 50),)})
     part = portion(

@@ -9,15 +9,15 @@ import pytest
 from penstock.experiments.state_bench.bench import StateBench, coding
 from penstock.model import Cluster
 from penstock.runtimes.local import LocalBackend
-from penstock.state.store import forget_all
+from penstock.state.store import clear_cache
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> StateBench:
-    forget_all()
+    clear_cache()
     nodes = Cluster.of(6)
     backend = LocalBackend(tmp_path / "nodes", nodes.names)
-    return StateBench(backend, nodes, str(tmp_path / "shared"), raw=3, check=2, repeats=1)
+    return StateBench(backend, nodes, str(tmp_path / "shared"), data=3, parity=2, repeats=1)
 
 
 def test_all_experiments_come_back_with_what_was_saved(bench: StateBench) -> None:
@@ -38,5 +38,9 @@ def test_nothing_is_left_behind(bench: StateBench, tmp_path: Path) -> None:
 
 def test_the_code_is_timed_for_every_figure_of_the_paper() -> None:
     rows = coding(size_mb=0.2, repeats=1)
-    assert {row["experiment"] for row in rows} >= {"raw blocks", "check blocks", "missing blocks"}
+    assert {row["experiment"] for row in rows} >= {
+        "data fragments",
+        "parity fragments",
+        "missing fragments",
+    }
     assert all(row["missing"] <= row["c"] for row in rows)

@@ -22,9 +22,9 @@ def test_no_schedule_loses_more_at_once_than_may_be(seed: int, nodes: int) -> No
             moved = any(fault.kind in ("move", "scale") for fault in now)
             killed = sum(int(f.options["count"]) for f in now if f.kind == "kill-executor")
             if killed:
-                assert killed + spoilt + moved <= schedule.check + 1
+                assert killed + spoilt + moved <= schedule.parity + 1
                 assert killed < nodes - 1
-        assert schedule.check < nodes - 1
+        assert schedule.parity < nodes - 1
 
 
 def test_schedules_follow_from_the_seed() -> None:

@@ -20,7 +20,7 @@ from penstock.testing.chaos import Schedule, schedules
 
 NODES = 4
 
-#: Runs by name: application, check fragments, batches that the driver holds, faults.
+#: Runs by name: application, parity fragments, batches that the driver holds, faults.
 RUNS: dict[str, tuple[str, int, int, tuple[str, ...]]] = {
     "kills_and_scaling": (
         "wordcount",
@@ -77,9 +77,9 @@ def main() -> None:
     results: dict[str, Any] = {}
     started = time.monotonic()
     with engine.cluster(engine.embedded(NODES, 1, 900)) as spark:
-        for name, (app, check, every, faults) in RUNS.items():
+        for name, (app, parity, every, faults) in RUNS.items():
             parsed = tuple(Fault.parse(text) for text in faults)
-            outcome = trial(spark, Schedule(name, app, parsed, check=check, every=every))
+            outcome = trial(spark, Schedule(name, app, parsed, parity=parity, every=every))
             results[name] = {**outcome.to_dict(), "faults": list(map(str, parsed))}
         idle = Schedule("idle", "wordcount", (Fault.parse(IDLE),), every=1)
         results["keeper"] = trial(spark, idle, strategy=Few()).to_dict()

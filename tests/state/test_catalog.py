@@ -1,4 +1,4 @@
-"""Runs make up versions; blocks are found, forgotten and lost by prefix."""
+"""Segments make up versions; fragmented segments are found and forgotten by prefix."""
 
 from __future__ import annotations
 
@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model import InvalidValue
-from penstock.state.backup.catalog import (
-    LOST,
-    Catalog,
-    ChainBroken,
-    FragmentedSegment,
-    chain,
-    retained,
-)
+from penstock.state.backup.catalog import Catalog, FragmentedSegment
+from penstock.state.versions import ChainBroken, chain
 
 
 def block(
@@ -63,7 +57,7 @@ def test_a_run_that_leads_to_a_gap_is_passed_over() -> None:
 def test_the_missing_version_is_named(
     runs: list[tuple[int, int]], version: int, missing: int
 ) -> None:
-    with pytest.raises(ChainBroken, match=f"no run ends at {missing}") as caught:
+    with pytest.raises(ChainBroken, match=f"no segment ends at version {missing}") as caught:
         chain([block(*run) for run in runs], version)
     assert (caught.value.version, caught.value.missing) == (version, missing)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
@@ -97,12 +91,13 @@ def covers(blocks: tuple[FragmentedSegment, ...], version: int) -> bool:
 def test_what_is_retained_is_enough_and_nothing_of_it_can_go(runs: list[tuple[int, int]]) -> None:
     blocks = [block(*run) for run in runs]
     versions = [v for v in range(10) if whole(blocks, v)]
-    kept = retained(blocks, versions)
+    catalog = Catalog(blocks)
+    gone = catalog.retain("t", "count", 0, versions)
     for version in versions:
-        assert chain(kept, version) == chain(blocks, version)
+        assert chain(catalog, version) == chain(blocks, version)
     used = {one for version in versions for one in chain(blocks, version)}
-    assert set(kept) == used
-    assert [one for one in blocks if one in used] == list(kept), "in the order given"
+    assert set(catalog) == used
+    assert set(gone) == set(blocks) - used
 
 
 def whole(blocks: list[FragmentedSegment], version: int) -> bool:
@@ -115,7 +110,7 @@ def whole(blocks: list[FragmentedSegment], version: int) -> bool:
 
 def test_retaining_a_version_that_is_broken_says_so() -> None:
     with pytest.raises(ChainBroken):
-        retained([block(0, 1)], [2])
+        Catalog([block(0, 1)]).retain("t", "count", 0, [2])
 
 
 @pytest.fixture
@@ -160,7 +155,7 @@ def test_a_prefix_that_is_not_there_finds_nothing(
 
 
 def test_a_prefix_with_a_hole_is_refused(catalog: Catalog) -> None:
-    with pytest.raises(InvalidValue, match="without a hole"):
+    with pytest.raises(InvalidValue, match="given from the left"):
         catalog.find("t", instance=1)
 
 
@@ -182,18 +177,10 @@ def test_retaining_forgets_what_no_version_needs(catalog: Catalog) -> None:
 
 
 def test_a_later_attempt_takes_the_place_of_the_one_before(catalog: Catalog) -> None:
-    again = FragmentedSegment("t", "count", 0, 0, 1, 1, 0, ("z",), digest=5)
+    again = FragmentedSegment("t", "count", 0, 0, 1, 1, 0, ("z",))
     assert catalog.add(again) == block(0, 1)
     assert len(catalog) == 24
     assert again in catalog.find("t", "count", 0, 1)
-
-
-def test_a_lost_node_leaves_a_hole_at_its_fragment(catalog: Catalog) -> None:
-    after = catalog.without_node("b")
-    assert {one.backup_nodes for one in after} == {("a", LOST, "c")}
-    assert {one.backup_nodes for one in catalog} == {("a", "b", "c")}, (
-        "the catalogue itself is as it was"
-    )
 
 
 def test_blocks_make_an_equal_catalogue(catalog: Catalog) -> None:

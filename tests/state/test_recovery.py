@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.state.backup.catalog import LOST, FragmentedSegment
 from penstock.state.backup.erasure_code import Code
-from penstock.state.backup.placement import spread
+from penstock.state.backup.placement import place_fragments
 from penstock.state.backup.recovery import Pull, Unrecoverable, plan_recovery
 
 NODES = tuple(f"n{i}" for i in range(12))
@@ -21,7 +21,7 @@ NODES = tuple(f"n{i}" for i in range(12))
 def blocks(count: int, r: int = 4, c: int = 2, nodes: int = 12) -> list[FragmentedSegment]:
     made = []
     for version in range(count):
-        kept = spread("n0", f"count/{version}", NODES[:nodes], r, c)
+        kept = place_fragments("n0", f"count/{version}", NODES[:nodes], r, c)
         made.append(
             FragmentedSegment("t", "count", 0, version, version, kept.r, kept.c, kept.backup_nodes)
         )
@@ -48,19 +48,19 @@ def test_a_plan_rebuilds_or_names_what_is_missing(
     if hopeless:
         with pytest.raises(Unrecoverable) as caught:
             plan_recovery(chain, alive, home)
-        assert [it.block for it in caught.value.missing] == hopeless
+        assert [it.segment for it in caught.value.missing] == hopeless
         for it in caught.value.missing:
-            assert str(it.block) in str(caught.value)
-            assert set(it.lost_with) == set(it.block.backup_nodes) & dead
+            assert str(it.segment) in str(caught.value)
+            assert set(it.lost_with) == set(it.segment.backup_nodes) & dead
         return
     plan = plan_recovery(chain, alive, home)
     for one in chain:
         blob = f"version {one.last}".encode()
         fragments = Code(one.r, one.c).encode(blob)
-        pulls = [pull for pull in plan.pulls if pull.block == one]
+        pulls = [pull for pull in plan.pulls if pull.segment == one]
         assert len(pulls) == one.r
         assert Code.decode([fragments[pull.index] for pull in pulls]) == blob
-        spares = [pull for pull in plan.spares if pull.block == one]
+        spares = [pull for pull in plan.spares if pull.segment == one]
         assert sorted(p.backup_node for p in pulls + spares) == sorted(left[one])
         for pull in pulls + spares:
             assert one.backup_nodes[pull.index] == pull.backup_node
@@ -96,16 +96,16 @@ def test_a_large_block_is_made_up_for_by_small_ones() -> None:
     ]
     large = FragmentedSegment("t", "count", 0, 0, 0, 1, 2, backup_nodes, size_bytes=100)
     plan = plan_recovery([large, *small], backup_nodes, "x")
-    assert plan.pulls[0].block == large, "in the order of the chain"
+    assert plan.pulls[0].segment == large, "in the order of the chain"
     bytes_sent: Counter[str] = Counter()
     for pull in plan.pulls:
-        bytes_sent[pull.backup_node] += pull.block.size_bytes
+        bytes_sent[pull.backup_node] += pull.segment.size_bytes
     assert sorted(bytes_sent.values()) == [100, 100, 100]
 
 
-def test_pulls_by_keeper_are_all_pulls() -> None:
+def test_pulls_by_sender_are_all_pulls() -> None:
     plan = plan_recovery(blocks(5), NODES, "n0")
-    grouped = plan.by_keeper()
+    grouped = plan.by_sender()
     assert sorted(map(repr, plan.pulls)) == sorted(repr(p) for ps in grouped.values() for p in ps)
     assert all(
         pull.backup_node == backup_node for backup_node, pulls in grouped.items() for pull in pulls
@@ -141,4 +141,4 @@ def test_what_is_missing_is_said() -> None:
 
 def test_nothing_to_recover() -> None:
     plan = plan_recovery([], [], "a")
-    assert (plan.pulls, plan.spares, dict(plan.by_keeper())) == ((), (), {})
+    assert (plan.pulls, plan.spares, dict(plan.by_sender())) == ((), (), {})

@@ -8,18 +8,18 @@ import pytest
 
 from penstock.state.backup.catalog import Catalog, FragmentedSegment
 from penstock.state.backup.erasure_code import HEADER_BYTES, STRIPE_BYTES, Code, TooFewFragments
-from penstock.state.backup.placement import fitted, spread, tolerance
+from penstock.state.backup.placement import fit_code, place_fragments, tolerance
 from penstock.state.backup.recovery import Unrecoverable, plan_recovery
 
-#: The example of section 6.5: eight places, five raw and three check blocks (fig. 13).
+#: The example of section 6.5: eight places, five data and three parity fragments (fig. 13).
 EXAMPLE = Code(5, 3)
 STATE = b"".join(i.to_bytes(3, "big") for i in range(70_000))
 
 
 def test_eq_24_in_the_papers_example() -> None:
-    assert fitted(5, 3, peers=8) == (5, 3)
+    assert fit_code(5, 3, peers=8) == (5, 3)
     assert EXAMPLE.total == len(EXAMPLE.encode(STATE)) == 8
-    kept = spread("home", "v/0", [f"up{i}" for i in range(8)], 5, 3)
+    kept = place_fragments("home", "v/0", [f"up{i}" for i in range(8)], 5, 3)
     assert kept.r + kept.c == len(kept.backup_nodes) == 8
 
 
@@ -27,12 +27,12 @@ def test_eq_24_in_the_papers_example() -> None:
 def test_eq_24_for_every_number_of_places(u: int) -> None:
     for r in range(1, 9):
         for c in range(6):
-            made = spread("home", "v/0", [f"up{i}" for i in range(u)], r, c)
+            made = place_fragments("home", "v/0", [f"up{i}" for i in range(u)], r, c)
             assert made.r + made.c == len(made.backup_nodes) == min(u, r + c)
-            assert made.c == min(c, u - 1), "check blocks go last: they are what is promised"
+            assert made.c == min(c, u - 1), "parity fragments go last: they are what is promised"
 
 
-def test_alg_4_leaves_raw_blocks_as_they_are() -> None:
+def test_alg_4_leaves_data_fragments_as_they_are() -> None:
     # The first r rows of the encoding matrix are the unit matrix.
     blob = STATE[: EXAMPLE.r * STRIPE_BYTES // 8]
     share = -(-len(blob) // EXAMPLE.r)
@@ -81,7 +81,7 @@ def test_the_promise_is_in_nodes_not_in_instances() -> None:
     nodes = ["home", *(f"n{i}" for i in range(8))]
     shared = FragmentedSegment("t", "v", 0, 0, 0, 5, 3, tuple(f"n{i % 4}" for i in range(8)))
     assert tolerance("home", [shared], nodes).nodes == 2, "the home and one node; two are too many"
-    assert tolerance("home", [spread("home", "v/0", nodes, 5, 3)], nodes).nodes == 4
+    assert tolerance("home", [place_fragments("home", "v/0", nodes, 5, 3)], nodes).nodes == 4
 
 
 def test_alg_6_goes_on_where_a_child_matches_and_gives_up_where_none_does() -> None:

@@ -32,7 +32,7 @@ from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.steps import Sink
 from penstock.report.page import write_report
 from penstock.report.summary import summarise
-from penstock.state.store import StateConfig
+from penstock.state.config import StateConfig
 from penstock.strategies import strategies
 
 HELP = f"""Run an application on Spark under a strategy, and report what was measured.
@@ -51,7 +51,7 @@ Examples:
   penstock run wordcount
   penstock run commcount --rate square:2000,8000/20 --zipf 1.2 --seconds 60
   penstock run wordcount --strategy even --nodes 3 --json
-  penstock run wordcount --check 2 --fault kill-executor@batch=7:count=2
+  penstock run wordcount --parity-fragments 2 --fault kill-executor@batch=7:count=2
 """
 
 
@@ -115,16 +115,20 @@ def run(
             "checkpoint, too, if one is given.",
         ),
     ] = None,
-    raw: Annotated[
+    data: Annotated[
         int,
         typer.Option(
-            "--raw", metavar="N", help="Fragments that a piece of state is cut into for peers."
+            "--data-fragments",
+            metavar="N",
+            help="Fragments that a piece of state is cut into for peers.",
         ),
     ] = 7,
-    check: Annotated[
+    parity: Annotated[
         int,
         typer.Option(
-            "--check", metavar="N", help="More fragments, so that any N of all may be missing."
+            "--parity-fragments",
+            metavar="N",
+            help="More fragments, so that any N of all may be missing.",
         ),
     ] = 1,
     backup_every: Annotated[
@@ -162,7 +166,7 @@ def run(
                 "fault", "a run without --checkpoint", "other than kill-driver", "kill-driver"
             )
         # What is wrong with these is said before Spark is started.
-        StateConfig(state or "peers", raw=raw, check=check, every=backup_every)
+        StateConfig(state or "peers", data=data, parity=parity, every=backup_every)
         profile = Profile.parse(rate)
         rows = profile.position(seconds)
         source = chosen.source(profile, zipf=zipf, seed=seed, rows=rows)
@@ -189,8 +193,8 @@ def run(
                     store=store,
                     seed=seed,
                     state=state,
-                    raw=raw,
-                    check=check,
+                    data=data,
+                    parity=parity,
                     backup_every=backup_every,
                     faults=faults,
                 ) as running:

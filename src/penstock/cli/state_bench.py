@@ -43,7 +43,7 @@ Exit codes: 0 fine, 2 bad input or a failed measurement, 130 interrupted.
 \b
 Examples:
   penstock state-bench
-  penstock state-bench --nodes 5 --raw 3 --check 1 --sizes 10,40 --only sizes,missing
+  penstock state-bench --nodes 5 --data-fragments 3 --parity-fragments 1 --sizes 10,40
   penstock state-bench --json
 """
 
@@ -58,8 +58,10 @@ def state_bench(
         ),
     ] = DEFAULT_NODES,
     master: Master = None,
-    raw: Annotated[int, typer.Option("--raw", metavar="R", help="Raw fragments.")] = 7,
-    check: Annotated[int, typer.Option("--check", metavar="C", help="Check fragments.")] = 3,
+    data: Annotated[int, typer.Option("--data-fragments", metavar="R", help="Data fragments.")] = 7,
+    parity: Annotated[
+        int, typer.Option("--parity-fragments", metavar="C", help="Parity fragments.")
+    ] = 3,
     sizes: Annotated[
         str, typer.Option("--sizes", metavar="MB,...", help="States of one instance.")
     ] = "10,40,80,200",
@@ -100,8 +102,8 @@ def state_bench(
             _numbers("sizes", sizes),
             [int(n) for n in _numbers("instances", instances)],
             most_mb=most,
-            raw=raw,
-            check=check,
+            data=data,
+            parity=parity,
             repeats=repeats,
             server=server,
         )

@@ -9,7 +9,7 @@ from functools import cached_property
 from penstock.engine.repartition import Participant
 from penstock.model import RoutingTable
 from penstock.state.backup.placement import FragmentPlacement
-from penstock.state.store import StateConfig
+from penstock.state.config import StateConfig
 from penstock.state.versions import Copied, Segment
 
 #: What happens to rows that a function fails on: the run stops, or they are left out and counted.

@@ -111,7 +111,7 @@ def trial(
         queue=rows // BATCHES,
         interval_s=0.0,
         state=schedule.state,
-        check=schedule.check,
+        parity=schedule.parity,
         backup_every=schedule.every,
         faults=schedule.faults,
         checkpoint=folder / "checkpoint" if folder else None,

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.faults.fault import Fault
 from penstock.model import InvalidValue
-from penstock.state.store import StateConfig
+from penstock.state.config import StateConfig
 
 #: Batches of a run, and those before which nothing happens: first there must be state.
 BATCHES, QUIET = 10, 2
@@ -30,7 +30,7 @@ class Schedule:
     faults : tuple of Fault
     state : str
         How state is kept.
-    check : int
+    parity : int
         Fragments of a run that may be missing.
     every : int
         Batches that the driver holds the changes of.
@@ -40,12 +40,12 @@ class Schedule:
     app: str
     faults: tuple[Fault, ...] = ()
     state: str = "peers"
-    check: int = 1
+    parity: int = 1
     every: int = StateConfig.every
 
     def __str__(self) -> str:
         faults = " ".join(map(str, self.faults)) or "no faults"
-        kept = f"state {self.state}, check {self.check}, every {self.every}"
+        kept = f"state {self.state}, parity {self.parity}, every {self.every}"
         return f"{self.name}: {self.app}, {kept}, {faults}"
 
 
@@ -73,9 +73,9 @@ MATRIX: Mapping[str, tuple[int, int, tuple[str, ...]]] = {
 def matrix(apps: Sequence[str]) -> list[Schedule]:
     """Every fault of `MATRIX` for every application."""
     return [
-        Schedule(name, app, tuple(map(Fault.parse, faults)), check=check, every=every)
+        Schedule(name, app, tuple(map(Fault.parse, faults)), parity=parity, every=every)
         for app in apps
-        for name, (check, every, faults) in MATRIX.items()
+        for name, (parity, every, faults) in MATRIX.items()
     ]
 
 
@@ -106,20 +106,20 @@ def schedules(seed: int, count: int, apps: Sequence[str], nodes: int = 4) -> lis
 def _schedule(seed: int, number: int, app: str, nodes: int) -> Schedule:
     rng = np.random.default_rng([seed, number])
     # More than one keeper less than there are makes a code of copies, which is a code, too.
-    check = int(rng.integers(1, min(2, nodes - 2) + 1))
+    parity = int(rng.integers(1, min(2, nodes - 2) + 1))
     spoilt: set[int] = set()
     faults: list[Fault] = []
     for batch in range(QUIET, BATCHES - 1):
         if rng.random() < 0.35:
             continue
-        faults += _strike(rng, batch, check, spoilt, min(2, nodes - 2))
+        faults += _strike(rng, batch, parity, spoilt, min(2, nodes - 2))
     state = "both" if rng.random() < 0.25 else "peers"
     every = int(rng.choice([1, 2, StateConfig.every]))
-    return Schedule(f"seed {seed}/{number}", app, tuple(faults), state, check, every)
+    return Schedule(f"seed {seed}/{number}", app, tuple(faults), state, parity, every)
 
 
 def _strike(
-    rng: np.random.Generator, batch: int, check: int, spoilt: set[int], most: int
+    rng: np.random.Generator, batch: int, parity: int, spoilt: set[int], most: int
 ) -> list[Fault]:
     """Choose what happens to one batch, so that no more is lost at once than may be.
 
@@ -133,12 +133,12 @@ def _strike(
     elif kind == "scale":
         found.append(Fault("scale", batch, {"to": str(int(rng.integers(1, MOST + 1)))}))
     moved = int(kind != "still")
-    if len(spoilt) < check and rng.random() < 0.3:
+    if len(spoilt) < parity and rng.random() < 0.3:
         index = len(spoilt)
         spoilt.add(index)
         what = str(rng.choice(["corrupt-fragment", "delete-fragment"]))
         found.append(Fault(what, batch, {"index": str(index)}))
-    bearable = check + 1 - len(spoilt) - moved
+    bearable = parity + 1 - len(spoilt) - moved
     draw = rng.random()
     if draw < 0.5 and bearable >= 1:
         options = {"count": str(int(rng.integers(1, min(bearable, most) + 1)))}

@@ -21,7 +21,8 @@ from penstock.engine.messages import DRIVER, Message
 from penstock.engine.task.task import run_partition
 from penstock.model import Cluster, Plan
 from penstock.pipeline.builder import Pipeline
-from penstock.state.store import StateConfig, forget_all
+from penstock.state.config import StateConfig
+from penstock.state.store import clear_cache
 from penstock.strategies import Request, strategies
 
 
@@ -94,7 +95,7 @@ class LocalBackend:
         """Take a node away, with all that it kept; and what this process remembers."""
         self.nodes.remove(node)
         shutil.rmtree(self.root / quote(f"{node}/0", safe=""), ignore_errors=True)
-        forget_all()
+        clear_cache()
 
 
 def run_locally(

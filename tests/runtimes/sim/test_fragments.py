@@ -19,7 +19,7 @@ from penstock.runtimes.sim.backup import Fragments, node_of
 from penstock.runtimes.sim.recovery import Fetch, fetch_seconds
 from penstock.state.backup.catalog import FragmentedSegment
 from penstock.state.backup.recovery import Unrecoverable, plan_recovery
-from penstock.state.store import StateConfig
+from penstock.state.config import StateConfig
 from penstock.state.versions import StateLost
 from penstock.strategies import strategies
 
@@ -44,8 +44,8 @@ def registry(
     return StateRegistry(topology.name, backend, state_config, held)
 
 
-def mode(state: str = "peers", raw: int = 3, check: int = 1) -> CostProfile:
-    return CostProfile.bare(detect_s=1.0, state=state, raw=raw, check=check, decode_mb_s=1e9)
+def mode(state: str = "peers", data: int = 3, parity: int = 1) -> CostProfile:
+    return CostProfile.bare(detect_s=1.0, state=state, data=data, parity=parity, decode_mb_s=1e9)
 
 
 def lossy(
@@ -69,11 +69,13 @@ def moved_off(run: SimRuntime, dead: list[str]) -> Plan:
     return placed(TOPOLOGY, cluster, [cluster.index[name] for name in names])
 
 
-@pytest.mark.parametrize(("nodes", "raw", "check"), [(12, 7, 3), (6, 3, 1), (4, 7, 1), (2, 7, 1)])
-def test_the_spread_is_that_of_the_engine(nodes: int, raw: int, check: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("nodes", "data", "parity"), [(12, 7, 3), (6, 3, 1), (4, 7, 1), (2, 7, 1)])
+def test_the_spread_is_that_of_the_engine(
+    nodes: int, data: int, parity: int, tmp_path: Path
+) -> None:
     cluster = Cluster.of(nodes)
     plan = placed(TOPOLOGY, cluster, [i % nodes for i in range(12)])
-    state_config = StateConfig("peers", raw=raw, check=check)
+    state_config = StateConfig("peers", data=data, parity=parity)
     real = (
         registry(TOPOLOGY, plan, state_config, tmp_path).kept(plan, backup=True).fragment_placements
     )
@@ -88,7 +90,7 @@ def test_the_spread_is_that_of_the_engine(nodes: int, raw: int, check: int, tmp_
 
 @pytest.mark.parametrize("event", ["a keeper is lost", "moves to a keeper", "nothing"])
 def test_it_is_spread_anew_when_the_engine_would(event: str, tmp_path: Path) -> None:
-    cluster, state_config = Cluster.of(NODES), StateConfig("peers", raw=3, check=1)
+    cluster, state_config = Cluster.of(NODES), StateConfig("peers", data=3, parity=1)
     plan = placed(TOPOLOGY, cluster, HOMES)
     simulated = Fragments(TOPOLOGY, state_config)
     simulated.settle(plan, cluster.names)
@@ -119,20 +121,20 @@ def test_recovery_reads_from_those_that_have_it() -> None:
     run = lossy(mode(), ["node-0"])
     have = set(backup_nodes(run, 0))
     run.advance(7)
-    senders = run.fragments.recovery("count", 0, run.observe().cluster.names, "node-1").by_keeper()
+    senders = run.fragments.recovery("count", 0, run.observe().cluster.names, "node-1").by_sender()
     assert {node_of(place) for place in senders} <= have
     assert sum(map(len, senders.values())) == 3
     assert run.apply(moved_off(run, ["node-0"])).state_bytes == 100_000_000
 
 
 def test_a_slow_link_counts_only_where_a_fragment_lies() -> None:
-    have = backup_nodes(lossy(mode(check=0), ["node-0"]), 0)
+    have = backup_nodes(lossy(mode(parity=0), ["node-0"]), 0)
     target, bystander = sorted({f"node-{i}" for i in range(1, NODES)} - set(have))
 
     def pause(slow: str) -> float:
         names = [f"node-{i}" for i in range(NODES)]
         nodes = tuple(Node(n, bandwidth_mb_s=1.0 if n == slow else 100.0) for n in names)
-        run = lossy(mode(check=0), ["node-0"], cluster=Cluster(nodes))
+        run = lossy(mode(parity=0), ["node-0"], cluster=Cluster(nodes))
         run.advance(7)
         there = run.observe().cluster
         homes = [there.index[f"node-{home}" if home else target] for home in HOMES]
@@ -144,19 +146,19 @@ def test_a_slow_link_counts_only_where_a_fragment_lies() -> None:
     assert pause(have[0]) == pytest.approx(100 / 3)
 
 
-@pytest.mark.parametrize("check", [0, 1, 2])
+@pytest.mark.parametrize("parity", [0, 1, 2])
 @pytest.mark.parametrize("state", ["peers", "both", "checkpoint"])
-def test_more_lost_than_check_is_lost(check: int, state: str) -> None:
-    job_graph = lossy(mode(check=check), ["node-0"])
+def test_more_lost_than_check_is_lost(parity: int, state: str) -> None:
+    job_graph = lossy(mode(parity=parity), ["node-0"])
     have = backup_nodes(job_graph, 0)
-    assert len(have) == 3 + check
-    for more in (check, check + 1):
+    assert len(have) == 3 + parity
+    for more in (parity, parity + 1):
         dead = ["node-0", *have[:more]]
-        run = lossy(mode(state, check=check), dead)
+        run = lossy(mode(state, parity=parity), dead)
         run.advance(7)
         plan = moved_off(run, dead)
         before = run.plan
-        if state == "peers" and more > check:
+        if state == "peers" and more > parity:
             # A run on Spark ends with the same error.
             with pytest.raises(StateLost, match=r"count\[0\]: words/count/0/0-0 has 2 of"):
                 run.apply(plan)
@@ -172,7 +174,7 @@ def test_more_lost_than_check_is_lost(check: int, state: str) -> None:
 
 
 def test_the_engine_cannot_rebuild_it_either() -> None:
-    run = lossy(mode(check=1), ["node-0"])
+    run = lossy(mode(parity=1), ["node-0"])
     block = run.fragments.blocks["count", 0]
     alive = [f"{name}/0" for name in run.observe().cluster.names if name != "node-0"]
     left = [place for place in alive if place not in block.backup_nodes[:2]]
@@ -181,10 +183,10 @@ def test_the_engine_cannot_rebuild_it_either() -> None:
 
 
 def test_losses_one_after_the_other_are_survived() -> None:
-    first = backup_nodes(lossy(mode(check=0), ["node-0"]), 0)[0]
+    first = backup_nodes(lossy(mode(parity=0), ["node-0"]), 0)[0]
     faults = [parse_fault(f"kill-node@t=5:node={first}"), parse_fault("kill-node@t=9:node=node-0")]
     cluster = Cluster.of(NODES)
-    run = runtime(TOPOLOGY, cluster, HOMES, 100, costs=mode(check=0), faults=faults)
+    run = runtime(TOPOLOGY, cluster, HOMES, 100, costs=mode(parity=0), faults=faults)
     run.advance(7)
     assert first not in backup_nodes(run, 0)
     run.apply(moved_off(run, [first]))

@@ -198,8 +198,8 @@ def test_costs_are_read_back_as_they_were_written(tmp_path: Path) -> None:
         batch_s=0.5,
         task_ms=20,
         state="both",
-        raw=3,
-        check=2,
+        data=3,
+        parity=2,
     )
     costs.save(tmp_path / "costs.json")
     assert load_costs(tmp_path / "costs.json") == costs
@@ -214,8 +214,8 @@ def test_costs_are_read_back_as_they_were_written(tmp_path: Path) -> None:
         ("hop_us: {over: 1}\n", "over"),
         ("batch: 1\n", "did you mean"),
         ("state: somewhere\n", "peers, checkpoint, both"),
-        ("raw: 1.5\n", "whole number"),
-        ("raw: 0\n", "at least 1"),
+        ("data: 1.5\n", "whole number"),
+        ("data: 0\n", "at least 1"),
         ("cpu_us_per_tuple: {split: fast}\n", "split"),
     ],
 )

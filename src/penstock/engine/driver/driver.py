@@ -141,7 +141,7 @@ class Driver(Planned):
         saved = {(one.vertex, one.instance): one.saved for one in stats if one.saved is not None}
         for key, values in saved.items():
             block = self.registry.record_saved(spec, *key, values)
-            if block is not None and block.held:
+            if block is not None and block.on_driver:
                 self._migrator.async_backup.hold(block, bytes(sent[key]))
         self._migrator.async_backup.note(saved.values())
 

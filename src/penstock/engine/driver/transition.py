@@ -25,7 +25,7 @@ from penstock.engine.state.registry import StateRegistry
 from penstock.engine.task.hot_keys import reduction
 from penstock.model import InvalidValue, Plan, RoutingTable
 from penstock.state.backup.placement import Tolerance
-from penstock.state.store import StateConfig
+from penstock.state.config import StateConfig
 from penstock.state.versions import StateLost
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from penstock.engine.messages import FRAGMENT, Message
 from penstock.state.backup.erasure_code import Code, TooFewFragments
 from penstock.state.backup.fragments import FragmentStore, Piece
+from penstock.state.config import INCOMING, PRECOPIED, STATE
 from penstock.state.files.local import LocalSegments
-from penstock.state.store import ARRIVING, COMING, STATE
 from penstock.state.versions import Copied, Segment, StateLost
 
 
@@ -77,7 +77,7 @@ class IncomingState:
         self.wanted = wanted
         self._place, self._log = place, LocalSegments(str(place / folder))
         place.mkdir(parents=True, exist_ok=True)
-        self._folder = tempfile.TemporaryDirectory(prefix=ARRIVING, dir=place)
+        self._folder = tempfile.TemporaryDirectory(prefix=INCOMING, dir=place)
         self._came = FragmentStore(self._folder.name)
         self._runs: dict[Segment, tuple[bool, int]] = {}
 
@@ -95,7 +95,7 @@ class IncomingState:
         """Take a part of a run, or a fragment of one."""
         piece = Piece.unpack(frame.body)
         self._came.put(self.wanted.vertex, self.wanted.instance, piece)
-        self._runs[piece.run] = (frame.kind == FRAGMENT, piece.parts)
+        self._runs[piece.segment] = (frame.kind == FRAGMENT, piece.parts)
 
     def settle(self) -> Received:
         """Put together what came, write it down, and say what is missing."""
@@ -133,7 +133,7 @@ class IncomingState:
 
     def _take_over(self) -> dict[Segment, int]:
         """Put runs that were copied ahead where the state is, and drop the rest of them."""
-        coming = LocalSegments(str(self._place / COMING))
+        coming = LocalSegments(str(self._place / PRECOPIED))
         key, taken = (self.wanted.vertex, self.wanted.instance), {}
         for run, size in self.wanted.there:
             if coming.size(*key, run) == size:

@@ -175,9 +175,9 @@ class Migrator:
         for to, (name, index, instance, target) in enumerate(wanted):
             if (name, index) in pieces:
                 for pull in pieces[name, index]:
-                    run = Segment(pull.block.first, pull.block.last)
-                    if pull.block.held:
-                        body = Piece(run, 0, self.async_backup.pending[pull.block]).pack()
+                    run = Segment(pull.segment.first, pull.segment.last)
+                    if pull.segment.on_driver:
+                        body = Piece(run, 0, self.async_backup.pending[pull.segment]).pack()
                         frame = Message(RUN, 1, to, 0, 0, body)
                         given.setdefault(target, []).append(frame.pack())
                         transfers.setdefault(target, [])
@@ -189,7 +189,7 @@ class Migrator:
                 transfer = Transfer(name, index, instance.version, to, there=runs)
                 transfers.setdefault(instance.executor, []).append(transfer)
         arrivals = [
-            Expected(name, index, tuple({Segment(p.block.first, p.block.last) for p in pulls}))
+            Expected(name, index, tuple({Segment(p.segment.first, p.segment.last) for p in pulls}))
             if (pulls := pieces.get((name, index)))
             else Expected(name, index, version=instance.version, there=there.get((name, index), ()))
             for name, index, instance, _ in wanted

@@ -20,7 +20,7 @@ from penstock.engine.migration.tasks import ReceiveState, SendState, Transfer
 from penstock.engine.results import raise_error
 from penstock.engine.state.handles import InstanceState
 from penstock.engine.state.registry import StateRegistry
-from penstock.state.store import COMING
+from penstock.state.config import PRECOPIED
 from penstock.state.versions import Copied, Segment
 
 #: An instance whose state moves: vertex, number, what is known of it, the new place.
@@ -192,7 +192,7 @@ class _PreCopyThread(threading.Thread):
         arrivals = tuple(Expected(name, index) for name, index, _, _ in moves)
         stages = (
             Stage(tuple(transfers), SendState(tuple(tuple(p) for p in transfers.values()))),
-            Stage(tuple(target for *_, target in moves), ReceiveState(arrivals, COMING)),
+            Stage(tuple(target for *_, target in moves), ReceiveState(arrivals, PRECOPIED)),
         )
         sent = self._backend.job("copy state ahead", stages, background=True)
         frames = [Message.unpack(bytes(data)) for data in sent]

@@ -37,8 +37,9 @@ from penstock.engine.migration.incoming import Expected, IncomingState
 from penstock.engine.repartition import Participant
 from penstock.engine.state.backup import fragments, keep
 from penstock.state.backup.fragments import FragmentStore, Piece, cut
+from penstock.state.config import STATE
 from penstock.state.files.local import LocalSegments
-from penstock.state.store import STATE, StateStore
+from penstock.state.store import StateStore
 from penstock.state.table import changes
 from penstock.state.versions import Copied, Segment, StateLost
 
@@ -207,13 +208,13 @@ class SaveRows:
             saved = home.save(*key, participant.base, spec.version, changed, state, whole=whole)
             answer["saved"] = {
                 "version": spec.version,
-                "run": [saved.run.first, saved.run.last],
+                "run": [saved.segment.first, saved.segment.last],
                 "bytes": saved.content.size,
             }
             answer["bytes"] = sum(part.nbytes for part in came)
             if spec.backup_nodes:
-                answer["saved"]["backed"] = [saved.run.first, saved.run.last]
-                for frame in fragments(spec, *key, saved.run, saved.content):
+                answer["saved"]["backed"] = [saved.segment.first, saved.segment.last]
+                for frame in fragments(spec, *key, saved.segment, saved.content):
                     yield frame.partition, frame.pack()
         yield 0, Message(STATS, DRIVER, 0, 0, participant.instance, encode_json(answer)).pack()
 

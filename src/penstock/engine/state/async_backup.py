@@ -71,7 +71,7 @@ class AsyncBackup:
         """Take note of all that a batch saved: of more than a little, or of what was put off."""
         known = list(saved)
         size = sum(int(values["bytes"]) for values in known)
-        self._pressed = size > HOLD_BYTES or any(values.get("put_off") for values in known)
+        self._pressed = size > HOLD_BYTES or any(values.get("postponed") for values in known)
         self._batches += 1
 
     def due(self) -> bool:

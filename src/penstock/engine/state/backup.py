@@ -13,7 +13,7 @@ from penstock.engine.batch import BatchSpec
 from penstock.engine.messages import FRAGMENT, Message
 from penstock.state.backup.erasure_code import Code
 from penstock.state.backup.fragments import FragmentStore, Piece, cut, sweep
-from penstock.state.store import ARRIVING, COMING, STATE
+from penstock.state.config import INCOMING, PRECOPIED, STATE
 from penstock.state.versions import Segment
 
 
@@ -59,9 +59,9 @@ def keep(
     coming: dict[str, set[int]] = {}
     for name, index in spec.coming:
         coming.setdefault(name, set()).add(index)
-    sweep(place / COMING, coming)
+    sweep(place / PRECOPIED, coming)
     if not coming:
-        for stale in place.glob(f"{ARRIVING}*"):
+        for stale in place.glob(f"{INCOMING}*"):
             shutil.rmtree(stale, ignore_errors=True)
     sweep(
         place / STATE,

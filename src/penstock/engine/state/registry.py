@@ -10,18 +10,18 @@ from penstock.engine.backend import Backend
 from penstock.engine.batch import BatchSpec
 from penstock.engine.state.handles import StateHandle
 from penstock.model import InvalidValue, Plan
-from penstock.state.backup.catalog import DRIVER, Catalog, FragmentedSegment, chain
+from penstock.state.backup.catalog import DRIVER, Catalog, FragmentedSegment
 from penstock.state.backup.placement import (
     FragmentPlacement,
     Tolerance,
-    spread,
+    place_fragments,
     state_key,
-    thin,
     tolerance,
+    under_replicated,
     worst,
 )
-from penstock.state.store import StateConfig
-from penstock.state.versions import Segment
+from penstock.state.config import StateConfig
+from penstock.state.versions import Segment, chain
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class StateRegistry:
 
     def losses(self) -> int:
         """Count the nodes that may be lost, if there are enough of them; 0 if none keeps state."""
-        return self.state_config.check if self.handles and self.state_config.mode == "peers" else 0
+        return self.state_config.parity if self.handles and self.state_config.mode == "peers" else 0
 
     def survives(self, plan: Plan) -> Tolerance | None:
         """Say what losses of nodes the state survives now; None without any by peers."""
@@ -82,7 +82,7 @@ class StateRegistry:
                 _own_keeper(plan, name, index, homes),
                 self._kept(plan, name, index, homes),
                 homes,
-                asked=self.state_config.check,
+                asked=self.state_config.parity,
             )
             for name, held in self.handles.items()
             for index, instance in enumerate(held.instances)
@@ -95,8 +95,10 @@ class StateRegistry:
     ) -> list[FragmentedSegment | FragmentPlacement]:
         """Find what is kept of an instance; what the driver holds, as peers will have it."""
         blocks = self.blocks(name, index)
-        wanted = self._spread(plan, name, index, homes) if any(b.held for b in blocks) else None
-        return [wanted if wanted is not None and block.held else block for block in blocks]
+        wanted = (
+            self._spread(plan, name, index, homes) if any(b.on_driver for b in blocks) else None
+        )
+        return [wanted if wanted is not None and block.on_driver else block for block in blocks]
 
     def promise(self, plan: Plan) -> str:
         """Say in words what the state survives now; empty before there is any."""
@@ -177,7 +179,9 @@ class StateRegistry:
     ) -> FragmentPlacement:
         key = state_key(self.topology, name, index)
         own = _own_keeper(plan, name, index, homes)
-        return spread(own, key, homes, r=self.state_config.raw, c=self.state_config.check)
+        return place_fragments(
+            own, key, homes, r=self.state_config.data, c=self.state_config.parity
+        )
 
     def _thin(
         self, plan: Plan, name: str, index: int, wanted: FragmentPlacement, homes: Mapping[str, str]
@@ -187,7 +191,7 @@ class StateRegistry:
         if not kept and self.blocks(name, index):
             # The driver has all of it, and will give it to peers.
             return False
-        return thin(_own_keeper(plan, name, index, homes), kept, wanted, homes)
+        return under_replicated(_own_keeper(plan, name, index, homes), kept, wanted, homes)
 
     def record_saved(
         self,
@@ -245,7 +249,7 @@ class StateRegistry:
 
     def _with_peers(self, name: str, index: int) -> tuple[FragmentedSegment, ...]:
         """Find what can be lost with nodes: the driver does not go with them."""
-        return tuple(block for block in self.blocks(name, index) if not block.held)
+        return tuple(block for block in self.blocks(name, index) if not block.on_driver)
 
 
 def _own_keeper(plan: Plan, name: str, index: int, homes: Mapping[str, str]) -> str:

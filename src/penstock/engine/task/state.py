@@ -107,13 +107,13 @@ class TaskState:
         if not rows.num_rows and not whole:
             return ()
         saved = self._home.save(
-            *key, self._base, spec.version, rows, state, whole=whole, light=spec.hold
+            *key, self._base, spec.version, rows, state, whole=whole, short=spec.hold
         )
-        run = saved.run
+        run = saved.segment
         self.saved = {"version": spec.version, "run": [run.first, run.last]}
         self.saved["bytes"] = saved.content.size
         if spec.hold:
-            self.saved["put_off"] = saved.put_off
+            self.saved["postponed"] = saved.postponed
             number = list(spec.bases).index(self.vertex)
             body = Piece(run, 0, memoryview(saved.content)).pack()
             return (Message(RUN, DRIVER, 0, number, self.instance, body),)

@@ -31,7 +31,7 @@ from penstock.experiments.state_bench.tasks import OPERATOR, Clean, Fill, Load, 
 from penstock.model import Cluster, Plan
 from penstock.pipeline import Discard, Pipeline, Rows
 from penstock.state.backup.erasure_code import Code
-from penstock.state.store import StateConfig
+from penstock.state.config import StateConfig
 from penstock.state.versions import StateLost
 from penstock.strategies import Request, strategies
 
@@ -93,7 +93,7 @@ class StateBench:
         Folder that all places reach.
     server : str
         URL of a server for files that stands for that folder; see `Save`.
-    raw, check : int
+    data, parity : int
         The code, as far as there are nodes for it.
     repeats : int
         Each figure is the median of so many.
@@ -105,8 +105,8 @@ class StateBench:
     nodes: Cluster
     checkpoint: str
     server: str = ""
-    raw: int = 7
-    check: int = 3
+    data: int = 7
+    parity: int = 3
     repeats: int = 3
     say: Callable[[str], None] = field(default=lambda _: None)
 
@@ -140,7 +140,7 @@ class StateBench:
     def missing(self, size_mb: float) -> list[Row]:
         """Keepers that are lost with the home, up to as many as may be."""
         rows = []
-        for gone in range(self.check + 1):
+        for gone in range(self.parity + 1):
             took = self._median("peers", [size_mb], [0], [1], lose=True, gone=gone)
             rows.append({"missing": gone, "state_mb": size_mb, "recover_s": took["recover_s"]})
         return rows
@@ -188,7 +188,7 @@ class StateBench:
             job_graph = _layout(len(sizes_mb))
             backend = Losing(self.backend)
             state_config = StateConfig(
-                mode, self.checkpoint, raw=self.raw, check=self.check, memory_mb=4096.0
+                mode, self.checkpoint, data=self.data, parity=self.parity, memory_mb=4096.0
             )
             plan = self._plan(job_graph, homes)
             driver = Driver(job_graph, backend, Path(commit_log), plan, state_config=state_config)
@@ -279,11 +279,11 @@ def _codes() -> Iterator[tuple[str, int, int, int]]:
     yield "as the paper's default", 7, 3, 0
     yield "as the paper's default", 7, 3, 3
     for r in range(6, 17, 2):
-        yield "raw blocks", r, 3, 3
+        yield "data fragments", r, 3, 3
     for c in range(2, 9, 2):
-        yield "check blocks", 8, c, c
+        yield "parity fragments", 8, c, c
     for gone in (0, 1, 2, 4, 6, 8):
-        yield "missing blocks", 8, 8, gone
+        yield "missing fragments", 8, 8, gone
 
 
 def _timed(work: Callable[[], object], repeats: int) -> Iterator[float]:

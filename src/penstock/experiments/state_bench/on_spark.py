@@ -40,8 +40,8 @@ class Asked:
     instances: Sequence[int] = (1, 2, 4, 8, 16)
     least_mb: float = 10.0
     most_mb: float = 80.0
-    raw: int = 7
-    check: int = 3
+    data: int = 7
+    parity: int = 3
     repeats: int = 3
     server: str = ""
 
@@ -62,8 +62,8 @@ def measure(
             cluster_of(executors, apart),
             checkpoint,
             asked.server,
-            asked.raw,
-            asked.check,
+            asked.data,
+            asked.parity,
             asked.repeats,
             say,
         )

@@ -21,7 +21,7 @@ from penstock.engine.batch import BatchSpec
 from penstock.engine.messages import DRIVER, STATS, Message, encode_json
 from penstock.engine.state.backup import fragments
 from penstock.state.files.local import LocalSegments
-from penstock.state.store import StateStore, forget_all
+from penstock.state.store import StateStore, clear_cache
 from penstock.state.table import KeyedTable
 from penstock.state.versions import Segment
 
@@ -88,11 +88,11 @@ class Save:
         home = _home(spec, place, self.server)
         saved = home.save(OPERATOR, partition, -1, spec.version, pa.table({}), state, whole=True)
         if self.server and home.shared is not None:
-            upload(_url(self.server, partition, saved.run), saved.content)
+            upload(_url(self.server, partition, saved.segment), saved.content)
         if spec.backup_nodes:
-            for frame in fragments(spec, OPERATOR, partition, saved.run, saved.content):
+            for frame in fragments(spec, OPERATOR, partition, saved.segment, saved.content):
                 yield frame.partition, frame.pack()
-        run = [saved.run.first, saved.run.last]
+        run = [saved.segment.first, saved.segment.last]
         noted = {"version": spec.version, "run": run, "bytes": saved.content.size}
         if spec.backup_nodes:
             noted["backed"] = run
@@ -113,7 +113,7 @@ class Load:
         home = _home(spec, place, self.server)
         if self.server and home.shared is not None:
             run = Segment(0, spec.version)
-            path = home.log.path(OPERATOR, partition, run)
+            path = home.files.path(OPERATOR, partition, run)
             path.parent.mkdir(parents=True, exist_ok=True)
             download(_url(self.server, partition, run), path)
         state = home.load(OPERATOR, partition, ("key",), spec.version)
@@ -129,7 +129,7 @@ class Clean:
         """Clean one place."""
         _drain(frames)
         _MADE.clear()
-        forget_all()
+        clear_cache()
         shutil.rmtree(place, ignore_errors=True)
         pa.default_memory_pool().release_unused()
         yield _answer(partition)

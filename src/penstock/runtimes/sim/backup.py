@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 from penstock.model import Plan, Topology
 from penstock.state.backup.catalog import FragmentedSegment
-from penstock.state.backup.placement import fitted, spread, state_key, thin
+from penstock.state.backup.placement import fit_code, place_fragments, state_key, under_replicated
 from penstock.state.backup.recovery import Recovery, plan_recovery
-from penstock.state.store import StateConfig
+from penstock.state.config import StateConfig
 
 
 def place_of(node: str) -> str:
@@ -24,8 +24,8 @@ def node_of(place: str) -> str:
 class Fragments:
     """Which nodes keep which fragment of each instance's state.
 
-    The choice is `penstock.state.backup.placement.spread`, what makes an instance save its state
-    anew is `penstock.state.backup.placement.thin`, and who sends what to a new home is
+    The choice is `penstock.state.backup.placement.place_fragments`, what makes an instance save its
+    state again is `penstock.state.backup.placement.under_replicated`, and who sends what is
     `penstock.state.backup.recovery.plan_recovery`; the engine calls the same three. The state of an
     instance is one block here, where the engine has a chain of them.
 
@@ -54,7 +54,7 @@ class Fragments:
         if not self.state_config.by_peers:
             return
         places = {place_of(node) for node in nodes}
-        code = fitted(self.state_config.raw, self.state_config.check, len(places) - 1)
+        code = fit_code(self.state_config.data, self.state_config.parity, len(places) - 1)
         found: dict[tuple[str, int], FragmentedSegment] = {}
         for name, spots in plan.placement.items():
             state_mb = self._topology[name].state_mb
@@ -106,8 +106,10 @@ class Fragments:
     ) -> FragmentedSegment:
         topology = self._topology.name
         key = state_key(topology, name, index)
-        wanted = spread(home, key, places, r=self.state_config.raw, c=self.state_config.check)
-        if known is not None and not thin(home, [known], wanted, places):
+        wanted = place_fragments(
+            home, key, places, r=self.state_config.data, c=self.state_config.parity
+        )
+        if known is not None and not under_replicated(home, [known], wanted, places):
             return known
         return FragmentedSegment(
             topology, name, index, 0, 0, wanted.r, wanted.c, wanted.backup_nodes, size

@@ -13,7 +13,7 @@ from penstock.files import FileError
 from penstock.files.document import read_document
 from penstock.files.fields import Fields, number
 from penstock.model import InvalidValue, TierCosts
-from penstock.state.store import MODES, StateConfig
+from penstock.state.config import MODES, StateConfig
 
 #: Fields of a file that are plain numbers of at least 0.
 NUMBERS = (
@@ -27,8 +27,8 @@ NUMBERS = (
     "arrival_s",
     "decode_mb_s",
 )
-#: Fields that say how state is kept, as `penstock.state.store.StateConfig` does.
-COUNTS = ("raw", "check")
+#: Fields that say how state is kept, as `penstock.state.config.StateConfig` does.
+COUNTS = ("data", "parity")
 TIERS = ("hop_cpu_us", "hop_us")
 TIER_FIELDS = ("in_process", "in_node", "across")
 
@@ -74,7 +74,7 @@ class CostProfile:
         Speed at which lost state is rebuilt from fragments.
     state : str
         How state is kept: ``peers``, ``checkpoint`` or ``both``, as in a run on Spark.
-    raw, check : int
+    data, parity : int
         Fragments that hold the state of an instance, and those that may be missing.
     """
 
@@ -91,8 +91,8 @@ class CostProfile:
     arrival_s: float = 20.0
     decode_mb_s: float = 900.0
     state: str = "peers"
-    raw: int = 7
-    check: int = 1
+    data: int = 7
+    parity: int = 1
 
     def __post_init__(self) -> None:
         owner = "a cost profile"
@@ -137,7 +137,7 @@ class CostProfile:
     @property
     def state_config(self) -> StateConfig:
         """How state is kept, as the engine is told it."""
-        return StateConfig(self.state, raw=self.raw, check=self.check)
+        return StateConfig(self.state, data=self.data, parity=self.parity)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a file; `load_costs` reads them back."""

@@ -149,9 +149,9 @@ def _rebuilt(
 def _sent_mb(plan: Recovery, state_mb: float, cluster: Cluster) -> dict[int, float]:
     """Say what each node sends; what lies on the new home already is not sent."""
     return {
-        cluster.index[node_of(backup_node)]: sum(state_mb / pull.block.r for pull in pulls)
-        for backup_node, pulls in plan.by_keeper().items()
-        if backup_node != plan.home
+        cluster.index[node_of(backup_node)]: sum(state_mb / pull.segment.r for pull in pulls)
+        for backup_node, pulls in plan.by_sender().items()
+        if backup_node != plan.target
     }
 
 

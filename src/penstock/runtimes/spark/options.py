@@ -10,7 +10,7 @@ from penstock.control.settings import Settings
 from penstock.engine.source_queue import QUEUE
 from penstock.faults.fault import Fault
 from penstock.model import InvalidValue
-from penstock.state.store import StateConfig
+from penstock.state.config import StateConfig
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Options:
         How state is kept: ``peers``, in fragments on other nodes; ``checkpoint``, in the
         checkpoint's folder; ``both``. By default by peers if there are several nodes, and in the
         checkpoint if there is one.
-    raw, check : int
+    data, parity : int
         Fragments that a run of state is cut into, and further ones that may be missing; fewer where
         there are fewer nodes.
     backup_every : int
@@ -66,8 +66,8 @@ class Options:
     drain: bool = False
     seed: int = 0
     state: str | None = None
-    raw: int = 7
-    check: int = 1
+    data: int = 7
+    parity: int = 1
     backup_every: int = 8
     state_memory_mb: float = 256.0
     replaced_s: float = 15.0
@@ -97,8 +97,8 @@ class Options:
         return StateConfig(
             mode,
             shared=shared,
-            raw=self.raw,
-            check=self.check,
+            data=self.data,
+            parity=self.parity,
             every=self.backup_every,
             memory_mb=self.state_memory_mb,
         )

@@ -1,74 +1,36 @@
-"""Which runs of state there are and who keeps them: topology / operator / instance / version.
+"""The catalog of state that others keep for an instance: which segments, in whose fragments.
 
-A run holds what changed over versions `first` to `last`; one that begins at 0 holds everything. The
-state at a version is a chain of runs without a gap.
+The driver has one catalog. Entries are found by topology, operator, instance and version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from penstock.model import InvalidValue, PenstockError
-from penstock.state.versions import Segment, outdated
+from penstock.common.errors import InvalidValue
+from penstock.state.versions import Segment, chain
 
-#: In the place of a keeper whose fragment is gone, and of the driver, which no executor is called.
+#: Stands for a backup node whose fragment is gone, and for the driver where it keeps a segment.
 LOST, DRIVER = "", "(driver)"
-
-
-class ChainBroken(PenstockError):
-    """State at a version cannot be put together, because a run is missing.
-
-    Parameters
-    ----------
-    version : int
-        What was asked for.
-    missing : int
-        The version that no run ends at.
-    """
-
-    def __init__(self, version: int, missing: int) -> None:
-        super().__init__(version, missing)
-        self.version, self.missing = version, missing
-
-    def __str__(self) -> str:
-        return f"version {self.version} cannot be put together: no run ends at {self.missing}"
-
-
-class Versioned(Protocol):
-    """What covers a span of versions, both ends included."""
-
-    @property
-    def first(self) -> int:
-        """First version."""
-
-    @property
-    def last(self) -> int:
-        """Last version."""
-
-
-RunT = TypeVar("RunT", bound=Versioned)
 
 
 @dataclass(frozen=True)
 class FragmentedSegment:
-    """A run of one instance that was cut into fragments.
+    """A segment of one instance that was cut into fragments.
 
     Parameters
     ----------
     topology, operator : str
     instance : int
     first, last : int
-        The versions that it covers.
+        The versions that the segment covers.
     r, c : int
-        Its code.
+        Its code: data and parity fragments.
     backup_nodes : tuple of str
-        Node of each fragment, by its number; `LOST` where it is gone.
+        Backup node of each fragment, by the fragment's number; `LOST` where it is gone.
     size_bytes : int
-        Length before coding; 0 when it is not known.
-    digest : int or None
-        Tells it from other attempts at the same versions, as the header of its fragments does.
+        Size of the segment before coding; 0 when it is not known.
     """
 
     topology: str
@@ -80,7 +42,6 @@ class FragmentedSegment:
     c: int
     backup_nodes: tuple[str, ...]
     size_bytes: int = 0
-    digest: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.first <= self.last:
@@ -94,96 +55,41 @@ class FragmentedSegment:
         return f"{self.topology}/{self.operator}/{self.instance}/{self.first}-{self.last}"
 
     @property
-    def held(self) -> bool:
-        """Whether it is with the driver, which will give it to peers."""
+    def segment(self) -> Segment:
+        """The versions that it covers."""
+        return Segment(self.first, self.last)
+
+    @property
+    def on_driver(self) -> bool:
+        """Whether the driver holds the segment, and will give it to backup nodes."""
         return self.backup_nodes == (DRIVER,)
 
 
-def chain(runs: Iterable[RunT], version: int) -> tuple[RunT, ...]:
-    """Choose the runs that make up a version, newest first.
-
-    The first one ends at the version and reaches back as far as possible, the next ends right
-    before that begins, and so on to 0; runs that lead to a gap are passed over.
-
-    Examples
-    --------
-    >>> def block(first, last):
-    ...     return FragmentedSegment("t", "count", 0, first, last, 1, 0, ("n",))
-    >>> runs = [block(0, 0), block(1, 1), block(2, 2), block(0, 2), block(3, 3)]
-    >>> print(*chain(runs, 3))
-    t/count/0/3-3 t/count/0/0-2
-
-    Raises
-    ------
-    ChainBroken
-        Naming the version that is missing. Version -1, before the first, is an empty chain.
-    """
-    every = sorted(runs, key=lambda run: (run.last, run.first))
-    before: dict[int, RunT] = {}
-    widest: dict[int, RunT] = {}
-    for run in every:
-        widest.setdefault(run.last, run)
-        if run.first == 0 or run.first - 1 in before:
-            before.setdefault(run.last, run)
-    found: list[RunT] = []
-    at = version
-    while at >= 0:
-        if at not in before:
-            raise ChainBroken(version, _gap(widest, at))
-        found.append(before[at])
-        at = before[at].first - 1
-    return tuple(found)
-
-
-def unneeded(runs: Collection[Segment], committed: int) -> set[Segment]:
-    """Find the runs that neither a committed version nor a later one needs.
-
-    None is, while not all of that version is there.
-    """
-    try:
-        return outdated(runs, committed, chain(runs, committed))
-    except ChainBroken:
-        return set()
-
-
-def _gap(widest: dict[int, RunT], at: int) -> int:
-    while at in widest:
-        at = widest[at].first - 1
-    return at
-
-
-def retained(runs: Iterable[RunT], versions: Iterable[int]) -> tuple[RunT, ...]:
-    """Return the runs that the given versions need; the others may be forgotten."""
-    every = list(runs)
-    needed = {id(run) for version in versions for run in chain(every, version)}
-    return tuple(run for run in every if id(run) in needed)
-
-
 class Catalog:
-    """The prefix tree of blocks (Sl fig. 11).
+    """The prefix tree of fragmented segments (Sl fig. 11).
 
     Examples
     --------
     >>> catalog = Catalog([FragmentedSegment("t", "count", 1, 0, 4, 1, 1, ("a", "b"))])
-    >>> [block.backup_nodes for block in catalog.find("t", "count", 1, 4)]
+    >>> [entry.backup_nodes for entry in catalog.find("t", "count", 1, 4)]
     [('a', 'b')]
-    >>> catalog.find("t", "split"), catalog.without_node("a").find("t")[0].backup_nodes
-    ((), ('', 'b'))
+    >>> catalog.find("t", "split")
+    ()
     """
 
-    def __init__(self, blocks: Iterable[FragmentedSegment] = ()) -> None:
-        # Down to the version that a block ends at, then by the one that it begins at.
+    def __init__(self, entries: Iterable[FragmentedSegment] = ()) -> None:
+        # Down to the version that an entry ends at, then by the version that it begins at.
         self._tree: dict[str, dict[str, dict[int, dict[int, dict[int, FragmentedSegment]]]]] = {}
-        for block in blocks:
-            self.add(block)
+        for entry in entries:
+            self.add(entry)
 
-    def add(self, block: FragmentedSegment) -> FragmentedSegment | None:
-        """Enter a block; return the one of the same versions whose place it takes, if any."""
-        operators = self._tree.setdefault(block.topology, {})
-        versions = operators.setdefault(block.operator, {}).setdefault(block.instance, {})
-        leaf = versions.setdefault(block.last, {})
-        replaced = leaf.pop(block.first, None)
-        leaf[block.first] = block
+    def add(self, entry: FragmentedSegment) -> FragmentedSegment | None:
+        """Add an entry; return the one of the same versions that it replaces, if any."""
+        operators = self._tree.setdefault(entry.topology, {})
+        versions = operators.setdefault(entry.operator, {}).setdefault(entry.instance, {})
+        leaf = versions.setdefault(entry.last, {})
+        replaced = leaf.pop(entry.first, None)
+        leaf[entry.first] = entry
         return replaced
 
     def find(
@@ -193,23 +99,22 @@ class Catalog:
         instance: int | None = None,
         version: int | None = None,
     ) -> tuple[FragmentedSegment, ...]:
-        """Find the blocks under a prefix (Sl Alg. 6); none when there is no such prefix.
+        """Find the entries under a prefix (Sl Alg. 6); none when there is no such prefix.
 
-        Alg. 6 prints the test of its flag the wrong way round: it gives up at a level where no
-        child matches, and goes on where one does.
+        Alg. 6 prints the test of its flag the wrong way round: it stops at a level where no child
+        matches, and goes on where one does.
 
         Parameters
         ----------
         version : int, optional
-            The version that the blocks end at. What a version is made of: ``chain(find(...), v)``.
+            The version that the entries end at. A state is made of ``chain(find(...), version)``.
         """
         node: object = self._tree
         for part in _prefix(topology, operator, instance, version):
-            assert isinstance(node, dict)
-            if part not in node:
+            if not isinstance(node, dict) or part not in node:
                 return ()
             node = node[part]
-        return tuple(sorted(_leaves(node), key=_place))
+        return tuple(sorted(_leaves(node), key=_order))
 
     def forget(
         self,
@@ -218,32 +123,25 @@ class Catalog:
         instance: int | None = None,
         version: int | None = None,
     ) -> tuple[FragmentedSegment, ...]:
-        """Remove the blocks under a prefix and return them, so that keepers can be told."""
+        """Remove the entries under a prefix, and return them."""
         gone = self.find(topology, operator, instance, version)
-        for block in gone:
-            self._remove(block)
+        for entry in gone:
+            self._remove(entry)
         return gone
 
     def retain(
         self, topology: str, operator: str, instance: int, versions: Iterable[int]
     ) -> tuple[FragmentedSegment, ...]:
-        """Remove the blocks of an instance that no given version needs, and return them."""
-        every = self.find(topology, operator, instance)
-        kept = set(retained(every, versions))
-        gone = tuple(block for block in every if block not in kept)
-        for block in gone:
-            self._remove(block)
+        """Remove the entries of an instance that no given version needs, and return them."""
+        entries = self.find(topology, operator, instance)
+        needed = {entry for version in versions for entry in chain(entries, version)}
+        gone = tuple(entry for entry in entries if entry not in needed)
+        for entry in gone:
+            self._remove(entry)
         return gone
 
-    def without_node(self, name: str) -> Catalog:
-        """Return a catalogue in which all that the node kept is lost."""
-        return Catalog(
-            replace(block, backup_nodes=tuple(LOST if k == name else k for k in block.backup_nodes))
-            for block in self
-        )
-
     def __iter__(self) -> Iterator[FragmentedSegment]:
-        return iter(sorted(_leaves(self._tree), key=_place))
+        return iter(sorted(_leaves(self._tree), key=_order))
 
     def __len__(self) -> int:
         return sum(1 for _ in _leaves(self._tree))
@@ -253,27 +151,27 @@ class Catalog:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _remove(self, block: FragmentedSegment) -> None:
-        """Remove a block, and the levels above that it leaves empty."""
-        operators = self._tree[block.topology]
-        instances = operators[block.operator]
-        versions = instances[block.instance]
-        del versions[block.last][block.first]
-        if not versions[block.last]:
-            del versions[block.last]
+    def _remove(self, entry: FragmentedSegment) -> None:
+        """Remove an entry, and the levels above that it leaves empty."""
+        operators = self._tree[entry.topology]
+        instances = operators[entry.operator]
+        versions = instances[entry.instance]
+        del versions[entry.last][entry.first]
+        if not versions[entry.last]:
+            del versions[entry.last]
         if not versions:
-            del instances[block.instance]
+            del instances[entry.instance]
         if not instances:
-            del operators[block.operator]
+            del operators[entry.operator]
         if not operators:
-            del self._tree[block.topology]
+            del self._tree[entry.topology]
 
 
 def _prefix(*parts: str | int | None) -> tuple[str | int, ...]:
     given = tuple(part for part in parts if part is not None)
     if given != parts[: len(given)]:
-        allowed = "without a hole: topology, operator, instance, version"
-        raise InvalidValue("prefix", "a catalogue", allowed, parts)
+        allowed = "given from the left: topology, operator, instance, version"
+        raise InvalidValue("prefix", "a catalog", allowed, parts)
     return given
 
 
@@ -285,5 +183,5 @@ def _leaves(node: object) -> Iterator[FragmentedSegment]:
             yield from _leaves(child)
 
 
-def _place(block: FragmentedSegment) -> tuple[str, str, int, int, int]:
-    return (block.topology, block.operator, block.instance, block.last, block.first)
+def _order(entry: FragmentedSegment) -> tuple[str, str, int, int, int]:
+    return (entry.topology, entry.operator, entry.instance, entry.last, entry.first)

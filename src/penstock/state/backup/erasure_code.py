@@ -1,8 +1,8 @@
-"""Reed-Solomon coded fragments that say what they are (Sl eq. 24, Alg. 4 and 5).
+"""Reed-Solomon coded fragments with a header and a checksum (Sl eq. 24, Alg. 4 and 5).
 
-A blob becomes r + c fragments, any r of which give it back. It is coded in stripes that fit the
+A blob becomes r + c fragments, any r of which decode it. It is coded in stripes that fit the
 processor's cache, which is twice as fast as coding it whole. Every fragment begins with a header:
-of which blob it is, which of its fragments, and a checksum of all that it holds.
+which blob it belongs to, which fragment it is, and a checksum of header and content.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from io import BytesIO
 from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
-from penstock.model import InvalidValue, PenstockError
+from penstock.common.errors import InvalidValue, PenstockError
 
-#: Bytes of a stripe that go into one raw fragment.
+#: Bytes of a stripe that go into one data fragment.
 STRIPE_BYTES = 64 * 1024
 
-#: Most raw, and most check fragments; the limit of the library.
+#: Most data, and most parity fragments; the limit of the library.
 MOST = 32
 
 MAGIC, VERSION = b"PSTF", 1
@@ -36,17 +36,17 @@ HEADER_BYTES = _FIELDS.size + _CHECKSUM.size
 
 
 class TooFewFragments(PenstockError):
-    """A blob cannot be rebuilt from the fragments that are there.
+    """A blob cannot be decoded from the fragments that are left.
 
     Parameters
     ----------
     found, total, needed : int
-        Sound fragments of the best attempt, how many it was cut into, and how many rebuild it;
+        Undamaged fragments of the blob, how many it was cut into, and how many decode it;
         `total` and `needed` are 0 when no fragment could be read at all.
     corrupt : int
-        Fragments that were there but could not be trusted.
+        Fragments that were there but are damaged.
     mismatch : bool
-        True when there were enough, but the blob that they gave fails its checksum.
+        Whether there were enough, but the decoded blob has another checksum.
     """
 
     def __init__(
@@ -59,26 +59,26 @@ class TooFewFragments(PenstockError):
     def __str__(self) -> str:
         corrupt = f"{self.corrupt} corrupt"
         if self.mismatch:
-            return f"what {self.found} fragments give fails the checksum of the whole; {corrupt}"
+            return f"the blob decoded from {self.found} fragments fails its checksum; {corrupt}"
         if not self.total:
             return f"no fragment can be read; {corrupt}"
-        return f"{self.found} of {self.total} fragments are there, {self.needed} needed; {corrupt}"
+        return f"{self.found} of {self.total} fragments are left, {self.needed} needed; {corrupt}"
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a fragment says of itself.
+    """The header of a fragment.
 
     Parameters
     ----------
     r, c, index : int
-        The code, and which of its r + c fragments this is; the first r are raw.
+        The code, and which of its r + c fragments this is; the first r are data fragments.
     width : int
         Bytes of this fragment in each full stripe; 0 where stripes are not used.
     length : int
         Bytes of the whole blob.
     digest : int
-        64 bits that tell this blob from others; fragments of one blob have the same.
+        64 bits that identify the blob; all its fragments have the same.
     """
 
     r: int
@@ -90,7 +90,7 @@ class Header:
 
     @classmethod
     def of(cls, fragment: bytes | memoryview) -> Header | None:
-        """Read and verify a fragment; None when it is corrupt."""
+        """Read and verify a fragment; None when it is damaged."""
         view = memoryview(fragment)
         if len(view) < HEADER_BYTES:
             return None
@@ -102,7 +102,7 @@ class Header:
         return cls(*fields) if zlib.crc32(view[: _FIELDS.size], payload) == checksum else None
 
     def pack(self, payload_checksum: int) -> bytes:
-        """Give the bytes that go before a payload of that CRC-32."""
+        """Return the header of a payload with that CRC-32."""
         fields = _FIELDS.pack(
             MAGIC, VERSION, self.r, self.c, self.index, self.width, self.length, self.digest
         )
@@ -111,14 +111,14 @@ class Header:
 
 @runtime_checkable
 class Codec(Protocol):
-    """Cuts a blob into r + c fragments, any r of which give it back.
+    """Cuts a blob into r + c fragments, any r of which decode it.
 
     `penstock.testing.codec_checks` holds every codec to that.
     """
 
     @property
     def r(self) -> int:
-        """Fragments that rebuild a blob."""
+        """Fragments that decode a blob."""
 
     @property
     def c(self) -> int:
@@ -128,12 +128,12 @@ class Codec(Protocol):
         """Cut a blob; equal blobs give equal fragments."""
 
     def decode(self, fragments: Iterable[bytes | memoryview]) -> bytes:
-        """Give the blob back, or raise `TooFewFragments`."""
+        """Return the blob, or raise `TooFewFragments`."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """A Reed-Solomon code of r raw and c check fragments.
+    """A Reed-Solomon code of r data and c parity fragments.
 
     Examples
     --------
@@ -143,13 +143,13 @@ class Code:
     >>> Code.decode(fragments[3:])  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     ...
-    penstock.state.backup.erasure_code.TooFewFragments: 2 of 5 fragments are there, 3 needed; 0 \
+    penstock.state.backup.erasure_code.TooFewFragments: 2 of 5 fragments are left, 3 needed; 0 \
 corrupt
 
     Parameters
     ----------
     r : int
-        Fragments that rebuild a blob, 1 to 32. With 1, every fragment is a copy.
+        Fragments that decode a blob, 1 to 32. With 1, every fragment is a copy.
     c : int
         Fragments that may be lost, 0 to 32. With 0, the blob is only cut in pieces.
     """
@@ -168,16 +168,16 @@ corrupt
         return self.r + self.c
 
     def encode(self, data: bytes | memoryview) -> list[bytes]:
-        """Cut a blob into r + c fragments, raw ones first (Sl Alg. 4)."""
+        """Cut a blob into r + c fragments, data fragments first (Sl Alg. 4)."""
         view = memoryview(data).cast("B")
         if self.c and self.r > 1:
             return self._striped(view)
         step = -(-len(view) // self.r)
-        raw = [view[i * step : (i + 1) * step] for i in range(self.r)]
+        data_parts = [view[i * step : (i + 1) * step] for i in range(self.r)]
         digest = _digest(view, self.r)
         fragments = []
         for index in range(self.total):
-            payload = raw[index % self.r]
+            payload = data_parts[index % self.r]
             header = Header(self.r, self.c, index, 0, len(view), digest)
             fragments.append(b"".join((header.pack(zlib.crc32(payload)), payload)))
         return fragments
@@ -209,10 +209,10 @@ corrupt
 
     @staticmethod
     def decode(fragments: Iterable[bytes | memoryview], digest: int | None = None) -> bytes:
-        """Rebuild a blob from any r of its fragments (Sl Alg. 5, with b >= r).
+        """Decode a blob from any r of its fragments (Sl Alg. 5, with b >= r).
 
-        Corrupt fragments count as lost, and fragments of different blobs are never mixed. When
-        there are enough of two blobs, the one with more fragments is given.
+        Damaged fragments count as lost, and fragments of different blobs are never mixed. When
+        there are enough of two blobs, the one with more fragments is returned.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ corrupt
         blob, group = max(groups.items(), key=lambda it: (len(it[1]) - it[0].r, it[0].digest))
         if len(group) < blob.r:
             raise TooFewFragments(len(group), blob.r + blob.c, blob.r, corrupt)
-        data = _rebuilt(blob, group)
+        data = _decoded(blob, group)
         if len(data) != blob.length or _digest(memoryview(data), blob.r) != blob.digest:
             raise TooFewFragments(len(group), blob.r + blob.c, blob.r, corrupt, mismatch=True)
         return data
@@ -242,7 +242,7 @@ corrupt
 def _grouped(
     fragments: Iterable[bytes | memoryview],
 ) -> tuple[dict[Header, dict[int, memoryview]], int]:
-    """Payloads by blob (its header, as of index 0) and index, and how many are corrupt."""
+    """Return payloads by blob (the header of its fragment 0) and index, and the damaged count."""
     groups: dict[Header, dict[int, memoryview]] = {}
     corrupt = 0
     for fragment in fragments:
@@ -255,8 +255,8 @@ def _grouped(
     return groups, corrupt
 
 
-def _rebuilt(blob: Header, group: dict[int, memoryview]) -> bytes:
-    # Raw fragments first: they need no arithmetic.
+def _decoded(blob: Header, group: dict[int, memoryview]) -> bytes:
+    # Data fragments first: they need no arithmetic.
     chosen = [group[index] for index in sorted(group)[: blob.r]]
     if blob.r == 1:
         return bytes(chosen[0])

@@ -1,6 +1,6 @@
-"""Fragments that a node keeps for others: files, found by vertex, instance and versions.
+"""Fragments that a backup node keeps for others: files by operator, instance and versions.
 
-What is long travels, and is coded, in parts, so that no process holds much of it at once.
+A long segment is sent and coded in parts, so that no process has much of it in memory at once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from penstock.state.files.local import put
+from penstock.state.files.local import write_file
 from penstock.state.versions import Segment, outdated
 
-#: Bytes of a part of a run.
+#: Bytes of a part of a segment.
 PART_BYTES = 16_000_000
 
 _NAME = re.compile(r"(\d+)-(\d+)\.(\d+)of(\d+)\.(\d+)")
@@ -25,27 +25,27 @@ _HEAD = struct.Struct("<qqIHH")
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes of a run that travel.
+    """Bytes of a segment, or of a fragment of it, that are sent.
 
     Parameters
     ----------
-    run : Segment
+    segment : Segment
     index : int
-        Number of the fragment; 0 where the bytes are those of the run itself.
+        Number of the fragment; 0 where the bytes are those of the segment itself.
     content : bytes or memoryview
     part, parts : int
-        Which part of the run it is of, and how many there are.
+        Which part of the segment the bytes belong to, and how many parts it has.
     """
 
-    run: Segment
+    segment: Segment
     index: int
     content: bytes | memoryview
     part: int = 0
     parts: int = 1
 
     def pack(self) -> bytes:
-        """Put before the bytes what they are."""
-        head = _HEAD.pack(self.run.first, self.run.last, self.index, self.part, self.parts)
+        """Put a header before the bytes that tells what they are."""
+        head = _HEAD.pack(self.segment.first, self.segment.last, self.index, self.part, self.parts)
         return b"".join((head, self.content))
 
     @classmethod
@@ -55,8 +55,8 @@ class Piece:
         return cls(Segment(first, last), index, memoryview(body)[_HEAD.size :], part, parts)
 
 
-def cut(run: Segment, content: memoryview) -> Iterator[Piece]:
-    """Cut a run into parts.
+def cut(segment: Segment, content: memoryview) -> Iterator[Piece]:
+    """Cut a segment into parts.
 
     Examples
     --------
@@ -65,12 +65,12 @@ def cut(run: Segment, content: memoryview) -> Iterator[Piece]:
     """
     parts = max(1, -(-len(content) // PART_BYTES))
     for part in range(parts):
-        yield Piece(run, 0, content[part * PART_BYTES : (part + 1) * PART_BYTES], part, parts)
+        yield Piece(segment, 0, content[part * PART_BYTES : (part + 1) * PART_BYTES], part, parts)
 
 
 @dataclass(frozen=True)
 class FragmentStore:
-    """The fragments in one place.
+    """The fragments in one folder.
 
     Examples
     --------
@@ -83,50 +83,54 @@ class FragmentStore:
 
     root: str
 
-    def put(self, vertex: str, instance: int, piece: Piece) -> None:
+    def put(self, operator: str, instance: int, piece: Piece) -> None:
         """Keep a fragment of a part."""
-        name = f"{piece.run}.{piece.part}of{piece.parts}.{piece.index}"
-        put(self._folder(vertex, instance) / name, lambda out: out.write(piece.content))
+        name = f"{piece.segment}.{piece.part}of{piece.parts}.{piece.index}"
+        write_file(self._folder(operator, instance) / name, lambda out: out.write(piece.content))
 
     def get(
         self,
-        vertex: str,
+        operator: str,
         instance: int,
-        run: Segment,
+        segment: Segment,
         *,
         index: int | None = None,
         part: int | None = None,
     ) -> Iterator[Piece]:
-        """Read the fragments of a run that are there; those of one part, or of one number."""
-        paths = self.paths(vertex, instance)
+        """Read the fragments of a segment: all, those of one part, or those of one number."""
+        paths = self.paths(operator, instance)
         for found in sorted(paths, key=lambda piece: (piece.part, piece.index)):
-            if found.run == run and index in (None, found.index) and part in (None, found.part):
+            wanted = index in (None, found.index) and part in (None, found.part)
+            if found.segment == segment and wanted:
                 try:
                     yield replace(found, content=paths[found].read_bytes())
                 except FileNotFoundError:
-                    # A keeper has removed it meanwhile.
+                    # A batch that runs at the same time has removed it.
                     continue
 
-    def paths(self, vertex: str, instance: int) -> dict[Piece, Path]:
-        """Files of an instance's fragments, by what they are; without their content."""
-        folder = self._folder(vertex, instance)
+    def paths(self, operator: str, instance: int) -> dict[Piece, Path]:
+        """Return the files of an instance's fragments; the pieces have no content."""
+        folder = self._folder(operator, instance)
         if not folder.is_dir():
             return {}
         matches = ((path, _NAME.fullmatch(path.name)) for path in folder.iterdir())
         return {_named(*map(int, m.groups())): path for path, m in matches if m}
 
     def forget(
-        self, vertex: str, instance: int, committed: int, needed: Collection[Segment]
+        self, operator: str, instance: int, committed: int, needed: Collection[Segment]
     ) -> None:
-        """Remove what a committed version, made of the needed runs, and later ones do not need."""
-        paths = self.paths(vertex, instance)
-        old = outdated({piece.run for piece in paths}, committed, needed)
+        """Remove what neither a committed version, made of needed segments, nor a later one needs.
+
+        See `penstock.state.versions.outdated`.
+        """
+        paths = self.paths(operator, instance)
+        old = outdated({piece.segment for piece in paths}, committed, needed)
         for piece, path in paths.items():
-            if piece.run in old:
+            if piece.segment in old:
                 path.unlink(missing_ok=True)
 
-    def _folder(self, vertex: str, instance: int) -> Path:
-        return Path(self.root) / quote(vertex, safe="") / str(instance)
+    def _folder(self, operator: str, instance: int) -> Path:
+        return Path(self.root) / quote(operator, safe="") / str(instance)
 
 
 def _named(first: int, last: int, part: int, parts: int, index: int) -> Piece:
@@ -134,11 +138,11 @@ def _named(first: int, last: int, part: int, parts: int, index: int) -> Piece:
 
 
 def sweep(root: Path, wanted: Mapping[str, Collection[int]]) -> None:
-    """Remove the folders of instances that a place has no business with any more."""
+    """Remove the folders of all instances but the wanted ones."""
     if not root.is_dir():
         return
-    for vertex in root.iterdir():
-        instances = wanted.get(unquote(vertex.name), ())
-        for folder in vertex.iterdir():
+    for operator in root.iterdir():
+        instances = wanted.get(unquote(operator.name), ())
+        for folder in operator.iterdir():
             if not (folder.name.isdigit() and int(folder.name) in instances):
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,30 +1,30 @@
-"""Which nodes keep an instance's fragments, and what losses that survives (Sl eq. 24)."""
+"""Which nodes keep the fragments of an instance's state, and what that survives (Sl eq. 24)."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.model import InvalidValue
+from penstock.common.errors import InvalidValue
 
 
 class Fragmented(Protocol):
-    """Anything that was cut into fragments: fragment i lies on keeper i, any r rebuild it."""
+    """Anything that was cut into fragments: backup node i has fragment i, any r restore it."""
 
     @property
     def r(self) -> int:
-        """Fragments that rebuild it."""
+        """Fragments that restore it."""
 
     @property
     def backup_nodes(self) -> tuple[str, ...]:
-        """Nodes by the number of the fragment that they keep."""
+        """Nodes, by the number of the fragment that they keep."""
 
 
 def state_key(topology: str, operator: str, index: int) -> str:
-    """Name an instance's state, for `spread`: whoever lays out state has to call it the same."""
+    """Name an instance's state for `place_fragments`; engine and simulator use the same name."""
     return f"{topology}/{operator}/{index}"
 
 
@@ -35,7 +35,7 @@ class FragmentPlacement:
     Parameters
     ----------
     r, c : int
-        Raw and check fragments; both 0 when there is no other node.
+        Data and parity fragments; both 0 when there is no other node.
     backup_nodes : tuple of str
         r + c nodes; the i-th keeps fragment i.
     """
@@ -45,72 +45,42 @@ class FragmentPlacement:
     backup_nodes: tuple[str, ...]
 
 
-def spread(
-    home: str,
-    instance_key: str,
-    nodes: Iterable[str],
-    r: int = 7,
-    c: int = 3,
-    domains: Mapping[str, str] | None = None,
+def place_fragments(
+    node: str, instance_key: str, nodes: Iterable[str], r: int = 7, c: int = 3
 ) -> FragmentPlacement:
-    """Choose a node for every fragment of an instance's state.
+    """Choose a backup node for every fragment of an instance's state.
 
     Examples
     --------
-    >>> spread("a", "count/0", ["a", "b", "c", "d"], r=2, c=1)
+    >>> place_fragments("a", "count/0", ["a", "b", "c", "d"], r=2, c=1)
     FragmentPlacement(r=2, c=1, backup_nodes=('d', 'c', 'b'))
-    >>> spread("a", "count/0", ["a", "b", "c"], r=7, c=3)
+    >>> place_fragments("a", "count/0", ["a", "b", "c"], r=7, c=3)
     FragmentPlacement(r=1, c=1, backup_nodes=('c', 'b'))
 
     Parameters
     ----------
-    home : str
-        Node of the instance; it has the state itself and keeps no fragment.
+    node : str
+        Node of the instance. It has the state itself and gets no fragment.
     instance_key : str
-        Turns the choice, so that all nodes keep about as much.
+        Varies the order of the nodes, so that all of them keep about as much.
     nodes : iterable of str
-        Nodes that may keep fragments. Where there are fewer than r + c besides the home, c stays as
-        asked as long as r is at least 1.
-    domains : mapping of str to str, optional
-        Failure domain of a node, such as its rack; a node that is not named is one of its own.
-
-    Notes
-    -----
-    The domains of the other nodes get equally many fragments as far as they have nodes. The home's
-    own comes last: state is lost only together with its home, so a fragment there is the first to
-    go; putting it elsewhere never makes fewer failing domains fatal.
+        Nodes that may keep fragments. Where there are fewer than r + c besides the instance's own,
+        r is reduced first, down to 1, and then c.
     """
     for name, value, least in (("r", r, 1), ("c", c, 0)):
         if value < least:
-            raise InvalidValue(name, "a spread", f"at least {least}", value)
-    order = sorted(set(nodes) - {home}, key=lambda node: _draw(instance_key, node))
-    if domains:
-        order = _by_domains(home, instance_key, order, domains)
-    r, c = fitted(r, c, len(order))
+            raise InvalidValue(name, "a fragment placement", f"at least {least}", value)
+    order = sorted(set(nodes) - {node}, key=lambda other: _draw(instance_key, other))
+    r, c = fit_code(r, c, len(order))
     return FragmentPlacement(r, c, tuple(order[: r + c]))
 
 
-def _by_domains(home: str, key: str, nodes: list[str], domains: Mapping[str, str]) -> list[str]:
-    peers: dict[str, list[str]] = {}
-    for node in nodes:
-        peers.setdefault(domains.get(node, node), []).append(node)
-    own = domains.get(home, home)
-    turn = sorted(peers, key=lambda domain: _draw(key, domain))
-    # Round after round, one node of each foreign domain; then what the home's domain has.
-    rounds = [
-        (domain == own, place, nth, node)
-        for nth, domain in enumerate(turn)
-        for place, node in enumerate(peers[domain])
-    ]
-    return [node for *_, node in sorted(rounds)]
-
-
-def fitted(r: int, c: int, peers: int) -> tuple[int, int]:
-    """Reduce a code to so many keepers: r + c = u (Sl eq. 24), c before r.
+def fit_code(r: int, c: int, peers: int) -> tuple[int, int]:
+    """Reduce a code to the number of backup nodes: r + c = u (Sl eq. 24), r before c.
 
     Examples
     --------
-    >>> [fitted(7, 3, peers) for peers in (12, 10, 6, 4, 3, 1, 0)]
+    >>> [fit_code(7, 3, peers) for peers in (12, 10, 6, 4, 3, 1, 0)]
     [(7, 3), (7, 3), (3, 3), (1, 3), (1, 2), (1, 0), (0, 0)]
     """
     if not peers:
@@ -121,32 +91,26 @@ def fitted(r: int, c: int, peers: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What losses some state survives, whichever they are.
+    """What losses of nodes some state survives, whichever nodes they are.
 
     Parameters
     ----------
     nodes : int
-        Nodes that may be lost at once; -1 when the state cannot be rebuilt even now.
-    domains : int or None
-        Whole failure domains that may be lost at once; None when domains are not known.
+        Nodes that may be lost at once; -1 when the state cannot be restored even now.
     asked : int
-        Nodes that should be.
+        Nodes that the user asked for.
     more_nodes : int
         Nodes that the cluster lacks for that.
     """
 
     nodes: int
-    domains: int | None = None
     asked: int = 0
     more_nodes: int = 0
 
     def __str__(self) -> str:
         if self.nodes < 0:
-            return "cannot be rebuilt: its home and too many keepers are lost"
+            return "cannot be restored: its node and too many backup nodes are lost"
         said = "survives " + (_any(self.nodes, "node") if self.nodes else "the loss of no node")
-        if self.domains is not None:
-            within = _any(self.domains, "failure domain") if self.domains else "no failure domain"
-            said += f" and {within}"
         if self.nodes >= self.asked:
             return said
         said += f"; {self.asked} {'was' if self.asked == 1 else 'were'} asked for: "
@@ -157,104 +121,88 @@ class Tolerance:
 
 
 def tolerance(
-    home: str,
-    runs: Iterable[Fragmented],
-    nodes: Collection[str],
-    asked: int = 0,
-    domains: Mapping[str, str] | None = None,
+    node: str, segments: Iterable[Fragmented], nodes: Collection[str], asked: int = 0
 ) -> Tolerance:
-    """Work out what the actual spread of an instance's runs survives.
+    """Work out which losses the fragments of an instance's segments survive where they really are.
 
-    State is lost when its home is, and of any run that it needs fewer than r fragments are left.
+    State is lost when the node of the instance is, and fewer than r fragments are left of any
+    segment that it needs.
 
     Examples
     --------
     >>> nodes = ["a", "b", "c"]
-    >>> print(tolerance("a", [spread("a", "count/0", nodes)], nodes, asked=3))
+    >>> print(tolerance("a", [place_fragments("a", "count/0", nodes)], nodes, asked=3))
     survives any 2 nodes; 3 were asked for: 1 more node is needed
 
     Parameters
     ----------
-    home : str
-        Where the whole state is; it need not be alive.
-    runs : iterable of Fragmented
-        All runs that the state is made of, such as a chain of blocks.
+    node : str
+        Node of the instance, which has the whole state; it need not be alive.
+    segments : iterable of Fragmented
+        All segments that the state is made of.
     nodes : collection of str
         Nodes that are alive; fragments on others are lost already.
     asked : int
         Losses that should be survived.
     """
-    chain, alive = list(runs), set(nodes)
-    apart = {node: node for node in alive}
-    by_node = min((_fatal(home, run, alive, apart) for run in chain), default=int(home in alive))
-    by_domain = None
-    if domains is not None:
-        grouped = {node: domains.get(node, node) for node in alive}
-        by_domain = min(
-            (_fatal(home, run, alive, grouped) for run in chain), default=int(home in alive)
-        )
-    return Tolerance(
-        by_node - 1,
-        None if by_domain is None else max(0, by_domain - 1),
-        asked,
-        # The home and `asked` keepers: a code of 1 + (asked - 1) at least.
-        max(0, asked + 1 - len(alive)),
-    )
+    alive = set(nodes)
+    fatal = min((_fatal(node, part, alive) for part in segments), default=int(node in alive))
+    # The instance's own node and `asked` backup nodes: a code of 1 + (asked - 1) at least.
+    return Tolerance(fatal - 1, asked, max(0, asked + 1 - len(alive)))
 
 
-def thin(
-    home: str, runs: Iterable[Fragmented], wanted: FragmentPlacement, nodes: Collection[str]
+def under_replicated(
+    node: str, segments: Iterable[Fragmented], wanted: FragmentPlacement, nodes: Collection[str]
 ) -> bool:
-    """Whether an instance's fragments survive less than they could, so that it is spread anew.
+    """Whether an instance's fragments survive less than they could, so they are to be stored again.
 
     Examples
     --------
     >>> nodes = ["a", "b", "c", "d"]
-    >>> now = spread("a", "count/0", nodes, r=2, c=1)
-    >>> thin("a", [now], now, nodes), thin("d", [now], spread("d", "count/0", nodes, 2, 1), nodes)
+    >>> now = place_fragments("a", "count/0", nodes, r=2, c=1)
+    >>> moved = place_fragments("d", "count/0", nodes, r=2, c=1)
+    >>> under_replicated("a", [now], now, nodes), under_replicated("d", [now], moved, nodes)
     (False, True)
 
     Parameters
     ----------
-    home : str
-        Where the instance now is.
-    runs : iterable of Fragmented
-        What peers have of it; none: whatever is wanted is more.
+    node : str
+        Node that the instance is on now.
+    segments : iterable of Fragmented
+        What backup nodes have of it. Without any, every backup is an improvement.
     wanted : FragmentPlacement
-        As it would be spread now.
+        The placement that would be chosen now.
     nodes : collection of str
         Nodes that are alive.
     """
-    kept = list(runs)
+    kept = list(segments)
     if not kept:
         return bool(wanted.backup_nodes)
-    return tolerance(home, kept, nodes).nodes < tolerance(home, [wanted], nodes).nodes
+    return tolerance(node, kept, nodes).nodes < tolerance(node, [wanted], nodes).nodes
 
 
 def worst(tolerances: Iterable[Tolerance]) -> Tolerance:
     """Return what all of several instances survive."""
-    every = list(tolerances)
-    if not every:
+    known = list(tolerances)
+    if not known:
         raise InvalidValue("tolerances", "worst", "at least one", ())
-    known = [one.domains for one in every if one.domains is not None]
     return Tolerance(
-        min(one.nodes for one in every),
-        min(known) if known else None,
-        max(one.asked for one in every),
-        max(one.more_nodes for one in every),
+        min(one.nodes for one in known),
+        max(one.asked for one in known),
+        max(one.more_nodes for one in known),
     )
 
 
-def _fatal(home: str, run: Fragmented, alive: set[str], groups: Mapping[str, str]) -> int:
-    """Fewest groups of nodes whose loss leaves neither the home nor r fragments."""
-    held = Counter(groups[backup_node] for backup_node in run.backup_nodes if backup_node in alive)
-    left, lost = sum(held.values()), 0
-    if home in alive:
+def _fatal(node: str, segment: Fragmented, alive: set[str]) -> int:
+    """Return the smallest number of nodes whose loss leaves neither the node nor r fragments."""
+    kept = Counter(name for name in segment.backup_nodes if name in alive)
+    left, lost = sum(kept.values()), 0
+    if node in alive:
         lost = 1
-        left -= held.pop(groups[home], 0)
-    # Groups do not overlap, so the largest first is the fewest.
-    for _, fragments in held.most_common():
-        if left < run.r or not run.r:
+        left -= kept.pop(node, 0)
+    # Those with the most fragments first.
+    for _, fragments in kept.most_common():
+        if left < segment.r or not segment.r:
             break
         left -= fragments
         lost += 1

@@ -1,4 +1,4 @@
-"""Which keeper sends which fragment when state is rebuilt elsewhere (Sl Alg. 5)."""
+"""Which backup node sends which fragment when state is restored on another node (Sl Alg. 5)."""
 
 from __future__ import annotations
 
@@ -6,57 +6,58 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.model import PenstockError
+from penstock.common.errors import PenstockError
 from penstock.state.backup.catalog import LOST, FragmentedSegment
 
 
 @dataclass(frozen=True)
 class Pull:
-    """One fragment that one keeper has.
+    """One fragment to fetch from one backup node.
 
     Parameters
     ----------
-    block : FragmentedSegment
+    segment : FragmentedSegment
     index : int
         Number of the fragment.
     backup_node : str
         Node that has it.
     """
 
-    block: FragmentedSegment
+    segment: FragmentedSegment
     index: int
     backup_node: str
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A block of which too little is left.
+    """A segment of which too few fragments are left.
 
     Parameters
     ----------
-    block : FragmentedSegment
+    segment : FragmentedSegment
     left : tuple of int
         Fragments that are left.
     lost_with : tuple of str
-        Nodes that took fragments with them, or whose fragment is corrupt.
+        Nodes that are lost with their fragment, or whose fragment is damaged.
     """
 
-    block: FragmentedSegment
+    segment: FragmentedSegment
     left: tuple[int, ...]
     lost_with: tuple[str, ...]
 
     def __str__(self) -> str:
-        block, gone = self.block, ", ".join(self.lost_with) or "nodes that are not known any more"
-        if not block.r:
-            return f"{block} was not kept by any other node"
+        segment = self.segment
+        gone = ", ".join(self.lost_with) or "nodes that are not known any more"
+        if not segment.r:
+            return f"{segment} was not kept by any other node"
         return (
-            f"{block} has {len(self.left)} of {block.r + block.c} fragments left and needs "
-            f"{block.r}; lost with {gone}"
+            f"{segment} has {len(self.left)} of {segment.r + segment.c} fragments left and needs "
+            f"{segment.r}; lost with {gone}"
         )
 
 
 class Unrecoverable(PenstockError):
-    """State cannot be rebuilt from fragments; says of which versions too little is left.
+    """State cannot be restored from fragments, because too few are left of some segments.
 
     Parameters
     ----------
@@ -73,103 +74,99 @@ class Unrecoverable(PenstockError):
 
 @dataclass(frozen=True)
 class Recovery:
-    """What to fetch to the new home of some state.
+    """The fragments to fetch to the node where some state is restored.
 
     Parameters
     ----------
-    home : str
-        Where the state is rebuilt.
+    target : str
+        The node where the state is restored.
     pulls : tuple of Pull
-        Exactly r fragments of every block, in the order of the blocks.
+        Exactly r fragments of every segment, in the order of the segments.
     spares : tuple of Pull
-        The other fragments that are left, in the order in which to fall back on them.
+        The other fragments that are left, in the order in which to try them.
     """
 
-    home: str
+    target: str
     pulls: tuple[Pull, ...]
     spares: tuple[Pull, ...]
 
-    def by_keeper(self) -> Mapping[str, tuple[Pull, ...]]:
-        """Group pulls by the node that sends them; all nodes can send at once."""
+    def by_sender(self) -> Mapping[str, tuple[Pull, ...]]:
+        """Group the pulls by the node that sends them; all nodes can send at once."""
         senders: dict[str, list[Pull]] = {}
         for pull in self.pulls:
             senders.setdefault(pull.backup_node, []).append(pull)
-        return {backup_node: tuple(pulls) for backup_node, pulls in senders.items()}
+        return {node: tuple(pulls) for node, pulls in senders.items()}
 
 
 def plan_recovery(
-    blocks: Iterable[FragmentedSegment],
+    segments: Iterable[FragmentedSegment],
     alive: Collection[str],
-    home: str,
+    target: str,
     bad: Collection[Pull] = (),
 ) -> Recovery:
-    """Choose r fragments of every block, so that the keepers send about as much each.
+    """Choose r fragments of every segment, so that the backup nodes send about as much each.
 
     Examples
     --------
-    >>> block = FragmentedSegment("t", "count", 0, 0, 4, 2, 1, ("a", "b", "c"))
-    >>> plan = plan_recovery([block], alive=["b", "c", "d"], home="d")
+    >>> segment = FragmentedSegment("t", "count", 0, 0, 4, 2, 1, ("a", "b", "c"))
+    >>> plan = plan_recovery([segment], alive=["b", "c", "d"], target="d")
     >>> [(pull.index, pull.backup_node) for pull in plan.pulls]
     [(1, 'b'), (2, 'c')]
 
     Parameters
     ----------
-    blocks : iterable of FragmentedSegment
+    segments : iterable of FragmentedSegment
         The chain of the version that is wanted.
     alive : collection of str
         Nodes that can send.
-    home : str
-        Where the state is rebuilt; fragments that lie there cost nothing and are taken first.
+    target : str
+        The node where the state is restored. Fragments that it has itself are taken first.
     bad : collection of Pull
-        Fragments that turned out to be corrupt or gone: plan again with these to go round them.
+        Fragments that turned out to be damaged or gone, and are not asked for again.
 
     Raises
     ------
     Unrecoverable
-        Naming every block of which fewer than r fragments are left (Alg. 5 prints ``b > r``; r
-        are enough).
+        When fewer than r fragments are left of a segment (Alg. 5 prints ``b > r``; r are enough).
     """
-    chain, up, broken = tuple(blocks), set(alive), set(bad)
-    left = {block: [p for p in _pulls(block) if p.backup_node in up] for block in chain}
-    if broken:
-        left = {block: [p for p in pulls if p not in broken] for block, pulls in left.items()}
+    chain, up, broken = tuple(segments), set(alive), set(bad)
+    left = {
+        segment: [p for p in _pulls(segment) if p.backup_node in up and p not in broken]
+        for segment in chain
+    }
     missing = tuple(
-        _missing(block, pulls)
-        for block, pulls in left.items()
-        if len(pulls) < block.r or not block.r
+        _missing(segment, pulls)
+        for segment, pulls in left.items()
+        if len(pulls) < segment.r or not segment.r
     )
     if missing:
         raise Unrecoverable(missing)
-    # Large fragments first, each from the keepers that send least so far; ties go to raw ones.
+    # Large fragments first, each from the nodes that send least so far; then data before parity.
     sends: Counter[str] = Counter()
     order: dict[FragmentedSegment, list[Pull]] = {}
-    for block in sorted(left, key=_fragment_bytes, reverse=True):
-        order[block] = sorted(
-            left[block], key=lambda p: (p.backup_node != home, sends[p.backup_node], p.index)
+    for segment in sorted(left, key=_fragment_bytes, reverse=True):
+        order[segment] = sorted(
+            left[segment], key=lambda p: (p.backup_node != target, sends[p.backup_node], p.index)
         )
-        for pull in order[block][: block.r]:
-            sends[pull.backup_node] += _fragment_bytes(block)
+        for pull in order[segment][: segment.r]:
+            sends[pull.backup_node] += _fragment_bytes(segment)
     return Recovery(
-        home,
-        tuple(pull for block in left for pull in order[block][: block.r]),
-        tuple(pull for block in left for pull in order[block][block.r :]),
+        target,
+        tuple(pull for segment in left for pull in order[segment][: segment.r]),
+        tuple(pull for segment in left for pull in order[segment][segment.r :]),
     )
 
 
-def _pulls(block: FragmentedSegment) -> list[Pull]:
-    return [
-        Pull(block, i, backup_node)
-        for i, backup_node in enumerate(block.backup_nodes)
-        if backup_node != LOST
-    ]
+def _pulls(segment: FragmentedSegment) -> list[Pull]:
+    return [Pull(segment, i, node) for i, node in enumerate(segment.backup_nodes) if node != LOST]
 
 
-def _missing(block: FragmentedSegment, left: list[Pull]) -> Missing:
+def _missing(segment: FragmentedSegment, left: list[Pull]) -> Missing:
     kept = tuple(pull.index for pull in left)
-    gone = (k for i, k in enumerate(block.backup_nodes) if i not in kept and k != LOST)
-    return Missing(block, kept, tuple(gone))
+    gone = (k for i, k in enumerate(segment.backup_nodes) if i not in kept and k != LOST)
+    return Missing(segment, kept, tuple(gone))
 
 
-def _fragment_bytes(block: FragmentedSegment) -> int:
-    """Size of a fragment; that of the smallest where it is not known."""
-    return max(1, block.size_bytes // max(1, block.r))
+def _fragment_bytes(segment: FragmentedSegment) -> int:
+    """Return the size of a fragment; that of the smallest where it is not known."""
+    return max(1, segment.size_bytes // max(1, segment.r))

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs
 
-from penstock.model import InvalidValue
+from penstock.common.errors import InvalidValue
 
 
 def is_address(root: str | Path) -> bool:

@@ -1,7 +1,7 @@
-"""State in files: the runs of every instance, in a folder of a node or in one that all share.
+"""Segments of state as files in a folder: of a node, or of a checkpoint that all nodes reach.
 
-Files lie at ``<root>/<vertex>/<instance>/run-<first>-<last>.arrow``; see
-`penstock.state.versions` for what they hold. A file is either whole or not there.
+The file of a segment is ``<root>/<operator>/<instance>/segment-<first>-<last>.arrow``; what it
+holds is told in `penstock.state.versions`. A file is either complete or not there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,167 +18,198 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.ipc
 
-from penstock.state import hash_file as hashes
-from penstock.state.backup.catalog import ChainBroken, chain, unneeded
-from penstock.state.table import KeyedTable, changes, latest
-from penstock.state.versions import Segment, StateLost
+from penstock.state.files.hashes import hash_path, map_hashes, new_hash_file
+from penstock.state.sorted_rows import SortedRows
+from penstock.state.table import KeyedTable, changes, last_changes
+from penstock.state.versions import ChainBroken, Segment, StateLost, chain, removable
 
-#: Bytes of a run from which what was written is mapped, and not held in memory besides.
+#: A segment of at least this many bytes is mapped after it was written, not kept in memory.
 MAPPED_BYTES = 4_000_000
 
-_NAME = re.compile(r"run-(\d+)-(\d+)\.arrow")
+_NAME = re.compile(r"segment-(\d+)-(\d+)\.arrow")
 
 
 @dataclass(frozen=True)
 class LocalSegments:
-    """The state files of one pipeline in one place.
+    """The segments of one pipeline in one folder.
+
+    Parameters
+    ----------
+    root : str
 
     Examples
     --------
     >>> import tempfile
-    >>> log = LocalSegments(tempfile.mkdtemp())
-    >>> _ = log.write("count", 0, Segment(0, 0), pa.table({"k": ["a"], "n": [1]}))
-    >>> _ = log.write("count", 0, Segment(1, 1), pa.table({"k": ["a"], "n": [2]}))
-    >>> log.load("count", 0, ("k",), 1).rows().to_pylist()
+    >>> files = LocalSegments(tempfile.mkdtemp())
+    >>> _ = files.write("count", 0, Segment(0, 0), pa.table({"k": ["a"], "n": [1]}))
+    >>> _ = files.write("count", 0, Segment(1, 1), pa.table({"k": ["a"], "n": [2]}))
+    >>> files.load("count", 0, ("k",), 1).rows().to_pylist()
     [{'k': 'a', 'n': 2}]
     """
 
     root: str
 
-    def folder(self, vertex: str, instance: int) -> Path:
-        """Folder of an instance."""
-        return Path(self.root) / quote(vertex, safe="") / str(instance)
+    def folder(self, operator: str, instance: int) -> Path:
+        """Return the folder of an instance."""
+        return Path(self.root) / quote(operator, safe="") / str(instance)
 
-    def path(self, vertex: str, instance: int, run: Segment) -> Path:
-        """File of a run."""
-        return self.folder(vertex, instance) / f"run-{run.first}-{run.last}.arrow"
+    def path(self, operator: str, instance: int, segment: Segment) -> Path:
+        """Return the file of a segment."""
+        return self.folder(operator, instance) / f"segment-{segment}.arrow"
 
-    def runs(self, vertex: str, instance: int) -> list[Segment]:
-        """List the runs that there are."""
-        folder = self.folder(vertex, instance)
+    def segments(self, operator: str, instance: int) -> list[Segment]:
+        """List the segments of an instance."""
+        folder = self.folder(operator, instance)
         if not folder.is_dir():
             return []
         found = (_NAME.fullmatch(path.name) for path in folder.iterdir())
         return [Segment(int(m[1]), int(m[2])) for m in found if m]
 
-    def chain(self, vertex: str, instance: int, version: int) -> tuple[Segment, ...]:
-        """Find the runs that make up a version.
+    def chain(self, operator: str, instance: int, version: int) -> tuple[Segment, ...]:
+        """Find the segments that make up the state at a version, the newest first.
 
         Raises
         ------
         StateLost
-            When one of them is not here.
+            When one of them is missing.
         """
         try:
-            return chain(self.runs(vertex, instance), version)
+            return chain(self.segments(operator, instance), version)
         except ChainBroken as error:
-            where = self.folder(vertex, instance)
-            raise StateLost(f"{vertex}[{instance}]: {error}, in {where}") from error
+            where = self.folder(operator, instance)
+            raise StateLost(f"{operator}[{instance}]: {error}, in {where}") from error
 
     def load(
-        self, vertex: str, instance: int, by: tuple[str, ...], version: int, mapped_from: int = 0
+        self, operator: str, instance: int, by: tuple[str, ...], version: int, mapped_from: int = 0
     ) -> KeyedTable:
-        """Read the state of one instance at a version; -1 is before the first.
+        """Load the state of one instance at a version; -1 is before the first.
 
         Parameters
         ----------
         mapped_from : int
-            Bytes from which a run that holds everything is mapped instead of read; 0 is never.
+            Size in bytes from which a segment with all rows is mapped, not loaded; 0 is never.
         """
         state = KeyedTable(by)
-        for run in reversed(self.chain(vertex, instance, version)):
-            path = self.path(vertex, instance, run)
-            rows = read(path)
-            if run.whole and 0 < mapped_from < path.stat().st_size:
-                state = KeyedTable.mapped(by, path)
-            elif run.whole:
+        for segment in reversed(self.chain(operator, instance, version)):
+            path = self.path(operator, instance, segment)
+            rows = read_rows(path)
+            if segment.whole and 0 < mapped_from < path.stat().st_size:
+                state = self.map(by, path)
+            elif segment.whole:
                 state = KeyedTable.opened(by, rows)
             else:
                 state = state.put(rows) if rows.num_columns else state
         return state
 
+    @staticmethod
+    def map(by: tuple[str, ...], path: Path) -> KeyedTable:
+        """Use a segment with all rows from its file, without loading it into memory.
+
+        Its hashes are mapped, too, from a file that is made where it is missing.
+        """
+        rows = read_rows(path)
+        beside, count = hash_path(path), int(rows.num_rows)
+        hashes = map_hashes(beside, count) if count else None
+        if hashes is not None:
+            return KeyedTable(by, SortedRows(rows, hashes), (), count)
+        state = KeyedTable.opened(by, rows)
+        if state.base.rows is rows:
+            with new_hash_file(beside) as out:
+                out.write(state.base.hashes)
+            hashes = map_hashes(beside, count)
+            if hashes is not None:
+                state = replace(state, base=SortedRows(rows, hashes))
+        return state
+
     def merged(
         self,
-        vertex: str,
+        operator: str,
         instance: int,
         by: tuple[str, ...],
-        runs: Iterable[Segment],
+        segments: Iterable[Segment],
         last: pa.Table,
     ) -> pa.Table:
-        """Merge what changed over several runs, the newest first, and in a table after them."""
-        older = [read(self.path(vertex, instance, run)) for run in runs]
+        """Merge the changes of several segments, the newest first, and those of a table after them.
+
+        Returns
+        -------
+        Table
+            The last row of every key.
+        """
+        older = [read_rows(self.path(operator, instance, segment)) for segment in segments]
         parts = [rows for rows in (*reversed(older), last) if rows.num_columns]
-        return latest(changes(parts), by)
+        return last_changes(changes(parts), by)
 
     def write(
-        self, vertex: str, instance: int, run: Segment, rows: pa.Table | KeyedTable
+        self, operator: str, instance: int, segment: Segment, rows: pa.Table | KeyedTable
     ) -> pa.Buffer:
-        """Write a run; return its bytes."""
-        path = self.path(vertex, instance, run)
+        """Write a segment, and return the bytes of its file."""
+        path = self.path(operator, instance, segment)
         if isinstance(rows, KeyedTable):
             path.parent.mkdir(parents=True, exist_ok=True)
-            hashes.beside(path).unlink(missing_ok=True)
-            with hashes.written(hashes.beside(path)) as beside:
-                put(path, lambda out: _write_batches(out, rows, beside))
+            hash_path(path).unlink(missing_ok=True)
+            with new_hash_file(hash_path(path)) as beside:
+                write_file(path, lambda out: _write_batches(out, rows, beside))
             return _mapped(path)
         if rows.nbytes < MAPPED_BYTES:
-            content = packed(rows)
-            self.write_bytes(vertex, instance, run, content)
+            content = _packed(rows)
+            self.write_bytes(operator, instance, segment, content)
             return content
-        hashes.beside(path).unlink(missing_ok=True)
-        put(path, lambda out: _write_table(out, rows))
+        hash_path(path).unlink(missing_ok=True)
+        write_file(path, lambda out: _write_table(out, rows))
         return _mapped(path)
 
-    def write_bytes(self, vertex: str, instance: int, run: Segment, content: Any) -> None:
-        """Write the bytes of a run."""
-        self.write_parts(vertex, instance, run, [content])
+    def write_bytes(self, operator: str, instance: int, segment: Segment, content: Any) -> None:
+        """Write the file of a segment that was read elsewhere."""
+        self.write_parts(operator, instance, segment, [content])
 
-    def write_parts(self, vertex: str, instance: int, run: Segment, parts: Iterable[Any]) -> int:
-        """Write the bytes of a run one part after the other; return how many they are."""
-        path = self.path(vertex, instance, run)
-        hashes.beside(path).unlink(missing_ok=True)
-        put(path, lambda out: [out.write(part) for part in parts])
+    def write_parts(
+        self, operator: str, instance: int, segment: Segment, parts: Iterable[Any]
+    ) -> int:
+        """Write the file of a segment that comes in parts; return its size in bytes."""
+        path = self.path(operator, instance, segment)
+        hash_path(path).unlink(missing_ok=True)
+        write_file(path, lambda out: [out.write(part) for part in parts])
         return path.stat().st_size
 
-    def take(self, vertex: str, instance: int, run: Segment, other: LocalSegments) -> None:
-        """Take over a run from another log on the same disk, which has it no more then."""
-        path = self.path(vertex, instance, run)
+    def take(self, operator: str, instance: int, segment: Segment, other: LocalSegments) -> None:
+        """Move a segment here from another folder of the same disk."""
+        path = self.path(operator, instance, segment)
         path.parent.mkdir(parents=True, exist_ok=True)
-        hashes.beside(path).unlink(missing_ok=True)
-        other.path(vertex, instance, run).replace(path)
+        hash_path(path).unlink(missing_ok=True)
+        other.path(operator, instance, segment).replace(path)
 
-    def size(self, vertex: str, instance: int, run: Segment) -> int | None:
-        """Bytes of a run; None when it is not here."""
+    def size(self, operator: str, instance: int, segment: Segment) -> int | None:
+        """Return the size of a segment in bytes; None when it is missing."""
         try:
-            return self.path(vertex, instance, run).stat().st_size
+            return self.path(operator, instance, segment).stat().st_size
         except FileNotFoundError:
             return None
 
-    def read_bytes(self, vertex: str, instance: int, run: Segment) -> memoryview:
-        """Map the bytes of a run."""
-        return memoryview(_mapped(self.path(vertex, instance, run)))
+    def read_bytes(self, operator: str, instance: int, segment: Segment) -> memoryview:
+        """Map the file of a segment."""
+        return memoryview(_mapped(self.path(operator, instance, segment)))
 
-    def forget(self, vertex: str, instance: int, committed: int) -> None:
-        """Remove the runs that a committed version and later ones do not need, if it is here."""
-        for run in unneeded(self.runs(vertex, instance), committed):
-            path = self.path(vertex, instance, run)
-            hashes.beside(path).unlink(missing_ok=True)
+    def forget(self, operator: str, instance: int, committed: int) -> None:
+        """Remove the segments that a committed version and later ones do not need."""
+        for segment in removable(self.segments(operator, instance), committed):
+            path = self.path(operator, instance, segment)
+            hash_path(path).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
 
-    def forget_instance(self, vertex: str, instance: int) -> None:
-        """Remove all runs of an instance."""
-        shutil.rmtree(self.folder(vertex, instance), ignore_errors=True)
+    def forget_instance(self, operator: str, instance: int) -> None:
+        """Remove all segments of an instance."""
+        shutil.rmtree(self.folder(operator, instance), ignore_errors=True)
 
 
-def packed(rows: pa.Table) -> pa.Buffer:
-    """Bytes of a file of rows."""
-    out = pa.BufferOutputStream()
-    _write_table(out, rows)
-    return out.getvalue()
+def read_rows(path: Path) -> pa.Table:
+    """Map the rows of a segment's file.
 
-
-def read(path: Path) -> pa.Table:
-    """Rows of a file."""
+    Raises
+    ------
+    StateLost
+        When the file is missing or damaged.
+    """
     try:
         with pa.memory_map(str(path), "rb") as data:
             return pa.ipc.open_file(data).read_all()
@@ -186,8 +217,8 @@ def read(path: Path) -> pa.Table:
         raise StateLost(f"state file {path} cannot be read: {error}") from error
 
 
-def put(path: Path, write: Callable[[Any], object]) -> None:
-    """Make a file that is either whole or not there."""
+def write_file(path: Path, write: Callable[[Any], object]) -> None:
+    """Make a file that is either complete or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -197,6 +228,12 @@ def put(path: Path, write: Callable[[Any], object]) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def _packed(rows: pa.Table) -> pa.Buffer:
+    out = pa.BufferOutputStream()
+    _write_table(out, rows)
+    return out.getvalue()
 
 
 def _mapped(path: Path) -> pa.Buffer:

@@ -1,27 +1,31 @@
-"""Runs of state in a file system that is reached by an address: whole files, in and out.
+"""Segments of state in a file system that is reached by an address.
 
-State is worked on in files of the node; here lie the copies that outlive it.
+Instances work on segments in files of their node; at the address are the copies that outlive the
+node. They are read and written as a whole.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
-from penstock.state.backup.catalog import ChainBroken, chain, unneeded
 from penstock.state.files.filesystem import FileSystem
-from penstock.state.versions import Segment, StateLost
+from penstock.state.versions import ChainBroken, Segment, StateLost, chain, removable
+
+_NAME = re.compile(r"segment-(\d+)-(\d+)\.arrow")
 
 
 @dataclass(frozen=True)
 class RemoteSegments:
-    """The runs under an address; offers what `LocalSegments` does to whoever copies.
+    """The segments of one pipeline under an address; copies in and out as `LocalSegments` does.
 
     Parameters
     ----------
     root : str
+        An address as in `penstock.state.files.filesystem`.
     """
 
     root: str
@@ -30,34 +34,39 @@ class RemoteSegments:
     def _files(self) -> FileSystem:
         return FileSystem(self.root)
 
-    def runs(self, vertex: str, instance: int) -> list[Segment]:
-        """List the runs that there are."""
-        names = self._files.names(_folder(vertex, instance))
-        return [Segment(*map(int, name.split("-"))) for name in names]
+    def segments(self, operator: str, instance: int) -> list[Segment]:
+        """List the segments of an instance."""
+        names = map(_NAME.fullmatch, self._files.names(_folder(operator, instance)))
+        return [Segment(int(m[1]), int(m[2])) for m in names if m]
 
-    def chain(self, vertex: str, instance: int, version: int) -> tuple[Segment, ...]:
-        """Find the runs that make up a version; `StateLost` when one is not here."""
+    def chain(self, operator: str, instance: int, version: int) -> tuple[Segment, ...]:
+        """Find the segments that make up the state at a version; `StateLost` if one is missing."""
         try:
-            return chain(self.runs(vertex, instance), version)
+            return chain(self.segments(operator, instance), version)
         except ChainBroken as error:
-            raise StateLost(f"{vertex}[{instance}]: {error}, in {self.root}") from error
+            raise StateLost(f"{operator}[{instance}]: {error}, in {self.root}") from error
 
-    def write_bytes(self, vertex: str, instance: int, run: Segment, content: Any) -> None:
-        """Write the bytes of a run."""
-        self._files.write(f"{_folder(vertex, instance)}/{run}", content)
+    def write_bytes(self, operator: str, instance: int, segment: Segment, content: Any) -> None:
+        """Write the file of a segment."""
+        self._files.write(_path(operator, instance, segment), content)
 
-    def read_bytes(self, vertex: str, instance: int, run: Segment) -> memoryview:
-        """Read the bytes of a run."""
-        content = self._files.read(f"{_folder(vertex, instance)}/{run}")
+    def read_bytes(self, operator: str, instance: int, segment: Segment) -> memoryview:
+        """Read the file of a segment."""
+        content = self._files.read(_path(operator, instance, segment))
         if content is None:
-            raise StateLost(f"run {run} of {vertex}[{instance}] is gone from {self.root}")
+            where = f"{self.root}/{_path(operator, instance, segment)}"
+            raise StateLost(f"{operator}[{instance}]: state file {where} is missing")
         return memoryview(content)
 
-    def forget(self, vertex: str, instance: int, committed: int) -> None:
-        """Remove the runs that a committed version and later ones do not need, if it is here."""
-        for run in unneeded(self.runs(vertex, instance), committed):
-            self._files.remove(f"{_folder(vertex, instance)}/{run}")
+    def forget(self, operator: str, instance: int, committed: int) -> None:
+        """Remove the segments that a committed version and later ones do not need."""
+        for segment in removable(self.segments(operator, instance), committed):
+            self._files.remove(_path(operator, instance, segment))
 
 
-def _folder(vertex: str, instance: int) -> str:
-    return f"{quote(vertex, safe='')}/{instance}"
+def _folder(operator: str, instance: int) -> str:
+    return f"{quote(operator, safe='')}/{instance}"
+
+
+def _path(operator: str, instance: int, segment: Segment) -> str:
+    return f"{_folder(operator, instance)}/segment-{segment}.arrow"

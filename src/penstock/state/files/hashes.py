@@ -1,4 +1,4 @@
-"""The hashes of a mapped state in a file beside it, so that they need no memory of their own."""
+"""The hashes of a mapped segment, in a file beside it, so that they need no memory either."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import numpy as np
 from penstock.common.key_hashing import HashArray
 
 
-def beside(path: Path) -> Path:
-    """Name the file of hashes of a file of rows."""
-    return path.with_suffix(".hashes")
+def hash_path(segment: Path) -> Path:
+    """Name the file of hashes that belongs to a segment's file."""
+    return segment.with_suffix(".hashes")
 
 
 @contextlib.contextmanager
-def written(path: Path) -> Iterator[Any]:
-    """Write a file of hashes, whole or not at all; `write` takes an array."""
+def new_hash_file(path: Path) -> Iterator[Any]:
+    """Write a file of hashes, all of it or none; `write` of what is yielded takes an array."""
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with partial.open("wb") as out:
         yield out
     partial.replace(path)
 
 
-def mapped(path: Path, count: int) -> HashArray | None:
-    """Map a file of so many hashes; None when it is not there, or not of as many."""
+def map_hashes(path: Path, count: int) -> HashArray | None:
+    """Map a file of hashes; None when it is missing, or does not have so many."""
     try:
         if path.stat().st_size != count * 8:
             return None

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.state import table as module
-from penstock.state.store import StateConfig, StateStore, forget_all
+from penstock.state.config import StateConfig
+from penstock.state.store import StateStore, clear_cache
 from penstock.state.table import KeyCollision, KeyedTable, changes, removal
 from penstock.state.versions import FAN, StateLost
 
@@ -51,7 +52,7 @@ def test_the_overlay_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     state = KeyedTable(("k",))
     for start in range(0, 60, 4):
         state = state.put(table([(k, k) for k in range(start, start + 4)]))
-        state = state.compact() if state.ripe else state
+        state = state.compact() if state.due_for_compaction else state
     assert state.base.size > 0
     assert content(state) == {k: k for k in range(60)}
 
@@ -65,13 +66,13 @@ def test_a_collision_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def saved(root: Path, versions: range, **options: Any) -> StateStore:
     home = StateStore(StateConfig("checkpoint", str(root), **options), root, "t")
-    forget_all()
+    clear_cache()
     state = KeyedTable(("k",))
     for version in versions:
         changed = table([(version, version), (0, version)])
         state = state.put(changed)
         state = home.save("op", 0, version - 1, version, changed, state).state
-    forget_all()
+    clear_cache()
     return home
 
 
@@ -93,7 +94,7 @@ def test_old_files_go_and_chains_stay_short(tmp_path: Path) -> None:
 
 def test_state_beyond_its_memory_is_mapped(tmp_path: Path) -> None:
     home = StateStore(StateConfig("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
-    forget_all()
+    clear_cache()
     rng = np.random.default_rng(0)
     state, expected = KeyedTable(("k",)), {}
     for version in range(12):
@@ -119,14 +120,14 @@ def test_state_beyond_its_memory_is_mapped(tmp_path: Path) -> None:
     assert dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True)) == {
         k: v for k, v in expected.items() if k % 7 == 0
     }
-    forget_all()
+    clear_cache()
     assert content(home.load("op", 0, ("k",), 11)) == expected
 
 
 def test_a_missing_version_is_never_an_empty_start(tmp_path: Path) -> None:
     home = saved(tmp_path, range(5))
-    next(tmp_path.rglob("run-3-3.arrow")).unlink()
-    with pytest.raises(StateLost, match="no run ends at 3"):
+    next(tmp_path.rglob("segment-3-3.arrow")).unlink()
+    with pytest.raises(StateLost, match="no segment ends at version 3"):
         home.load("op", 0, ("k",), 4)
     for file in tmp_path.rglob("*.arrow"):
         file.write_bytes(b"not arrow")
@@ -151,7 +152,7 @@ def test_removal_is_what_a_dict_does(steps: list[tuple[str, set[int]]]) -> None:
         assert content(state) == expected
         found = state.get(table([(k, 0) for k in range(10)]))
         assert {r["k"]: r["v"] for r in ([] if found is None else found.to_pylist())} == expected
-        batches = list(state.batches())
+        batches = [batch for batch, _ in state.chunks()]
         assert sum(batch.num_rows for batch in batches) == len(expected)
 
 
@@ -189,14 +190,14 @@ def test_a_batch_costs_by_what_it_touches_however_much_changed_before() -> None:
 
 def test_hashes_are_mapped_from_a_file_that_is_removed_with_its_run(tmp_path: Path) -> None:
     home = StateStore(StateConfig("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
-    forget_all()
+    clear_cache()
     state, changed = KeyedTable(("k",)), pa.table({"k": np.arange(50_000), "v": np.arange(50_000)})
     for version in range(3):
         state = home.save("op", 0, version - 1, version, changed, state.put(changed)).state
-    runs = {path.stem for path in tmp_path.rglob("run-*.arrow")}
-    assert {path.stem for path in tmp_path.rglob("run-*.hashes")} == runs
+    runs = {path.stem for path in tmp_path.rglob("segment-*.arrow")}
+    assert {path.stem for path in tmp_path.rglob("segment-*.hashes")} == runs
     assert not state.base.hashes.flags.writeable, "mapped, and only to be read"
-    for path in tmp_path.rglob("run-*.hashes"):
+    for path in tmp_path.rglob("segment-*.hashes"):
         path.write_bytes(b"of another length")
-    forget_all()
+    clear_cache()
     assert content(home.load("op", 0, ("k",), 2)) == content(state)
