@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from penstock.common.errors import InvalidValue
+from penstock.common.errors import InvalidValue, NotAllowed
 from penstock.pipeline.keyed.aggregates import Aggregate, Average, Pick, Plain, Top
 from penstock.pipeline.keyed.custom import custom
 
@@ -108,5 +108,5 @@ def top(
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise InvalidValue("n", "top", "a whole number of at least 1", n)
     if column in (keep or {}):
-        raise InvalidValue("keep", "top", f"made of other columns than {column!r}", column)
+        raise NotAllowed(f"top keeps the column {column!r} anyway; leave it out of 'keep'")
     return Top(n, column, tuple((keep or {}).items()), type or pa.int64())

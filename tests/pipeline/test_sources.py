@@ -19,12 +19,13 @@ from penstock.apps import apps
 from penstock.apps.backblaze import Drives
 from penstock.apps.searches import Searches
 from penstock.apps.taobao import Behavior
-from penstock.model import InvalidValue, PenstockError
-from penstock.pipeline.sources import files as replay
-from penstock.pipeline.sources.files import Csv, Parquet, Replay, TextLines, reader_for
+from penstock.model import InvalidValue, NotAllowed, PenstockError
+from penstock.pipeline.sources import readers
+from penstock.pipeline.sources.files import Replay, reader_for
 from penstock.pipeline.sources.generator import Generator, Keys
 from penstock.pipeline.sources.memory import Lines, Rows
 from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.readers import Csv, Parquet, TextLines
 from penstock.pipeline.sources.text import Text, vocabulary
 from penstock.pipeline.sources.zipf import Zipf
 from penstock.pipeline.steps import Source
@@ -135,10 +136,10 @@ class TestProfile:
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
-            ("0", "above 0 somewhere"),
+            ("0", "above 0 at some time"),
             ("1e999", "finite"),
-            ("steps:5x0", "more than 0 seconds"),
-            ("sine:5..1/10", "low to a high"),
+            ("steps:5x0", "longer than 0 seconds"),
+            ("sine:5..1/10", "a low and a higher rate"),
             ("square:1,2/0", "above 0"),
             ("file:no/such.csv", "can be read"),
         ],
@@ -150,8 +151,8 @@ class TestProfile:
     @pytest.mark.parametrize(
         ("wrong", "problem"),
         [
-            ({"starts_s": (0.0, 1.0), "rates_per_s": (1.0,)}, "one for each rate"),
-            ({"starts_s": (1.0,), "rates_per_s": (1.0,)}, "0 first"),
+            ({"starts_s": (0.0, 1.0), "rates_per_s": (1.0,)}, "as many as there are rates"),
+            ({"starts_s": (1.0,), "rates_per_s": (1.0,)}, "ascend from 0"),
             ({"starts_s": (0.0, 5.0), "rates_per_s": (1.0, 2.0), "period_s": 4.0}, "last piece, 5"),
         ],
     )
@@ -160,7 +161,7 @@ class TestProfile:
             Profile(**wrong)
 
     def test_there_is_no_last_position_without_an_end(self) -> None:
-        with pytest.raises(InvalidValue, match="finite, as it has no end"):
+        with pytest.raises(InvalidValue, match="because the profile has no end"):
             Profile.constant(1).position(math.inf)
 
     def test_files(self, tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ class TestProfile:
             ("a.csv", "time_s,rate_per_s\n1,2\n2,x\n", "row 2"),
             ("a.csv", "time_s,rate_per_s\n-1,2\n", "time_s in row 1"),
             ("a.csv", "time_s,rate_per_s\n1,-2\n", "at least 0"),
-            ("a.csv", "time_s,rate_per_s\n1,2\n1,3\n", "ascending"),
+            ("a.csv", "time_s,rate_per_s\n1,2\n1,3\n", "ascend from 0"),
             ("a.json", "{}", "list of objects"),
             ("a.json", "[3]", "row 1"),
         ],
@@ -345,8 +346,8 @@ class TestReplay:
             (folder / f"{number}.txt").write_text("\n".join(lines) + ending, encoding="utf-8")
         everything = [line for lines in files for line in lines]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(replay, "LINES_PER_MARK", data.draw(st.integers(1, 9)))
-            patch.setattr(replay, "SCAN_BYTES", data.draw(st.integers(1, 50)))
+            patch.setattr(readers, "LINES_PER_MARK", data.draw(st.integers(1, 9)))
+            patch.setattr(readers, "SCAN_BYTES", data.draw(st.integers(1, 50)))
             source = Replay(folder, TextLines(), 100)
             assert source.end == len(everything)
             start = data.draw(st.integers(0, len(everything)))
@@ -379,7 +380,7 @@ class TestReplay:
             ]
             path.write_text("\n".join([between.join(table.column_names), *lines]))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(replay, "LINES_PER_MARK", 7)
+            patch.setattr(readers, "LINES_PER_MARK", 7)
             source = Replay(path, reader_for(path, schema, ("a", "b")), 10).checked()
             rows = source.read(5, 33)
         assert source.end == 60
@@ -418,7 +419,7 @@ class TestReplay:
 
     def test_compressed_files_and_missing_columns_are_told(self, tmp_path: Path) -> None:
         (tmp_path / "a.csv.gz").write_bytes(b"")
-        with pytest.raises(InvalidValue, match="not compressed"):
+        with pytest.raises(NotAllowed, match=r"compressed file .*; unpack it"):
             Replay(tmp_path, TextLines()).checked()
         pq.write_table(pa.table({"b": [1]}), tmp_path / "b.parquet")
         with pytest.raises(InvalidValue, match=r"columns a, got .*without"):

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.near_miss import near_miss
 from penstock.common.parameters import Checked
 from penstock.common.registry import registry
-from penstock.model import InvalidValue
+from penstock.model import InvalidValue, NotAllowed
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.sinks import Memory
 from penstock.pipeline.sources.files import Replay
@@ -126,7 +127,9 @@ class App(Checked, ABC):
     def result(self, sink: str, emitted: pa.Table) -> pa.Table:
         """Reduce all rows that a sink got, in their order, to the result, sorted by key."""
         if sink not in self.keys:
-            raise InvalidValue("sink", f"app {self.name!r}", "one of " + ", ".join(self.keys), sink)
+            raise InvalidValue(
+                "sink", f"application {self.name!r}", "one of " + ", ".join(self.keys), sink
+            )
         by = self.keys[sink]
         found = latest(emitted, by) if emitted.num_columns else emitted
         return found.sort_by([(name, "ascending") for name in by]) if found.num_rows else found
@@ -134,8 +137,8 @@ class App(Checked, ABC):
     def _sinks(self, given: Mapping[str, Sink] | None) -> dict[str, Sink]:
         unknown = sorted(set(given or {}) - set(self.keys))
         if unknown:
-            allowed = "named " + " or ".join(self.keys)
-            raise InvalidValue("sinks", f"app {self.name!r}", allowed, unknown[0])
+            hint = near_miss(unknown[0], self.keys) or f"; the sinks are {', '.join(self.keys)}"
+            raise NotAllowed(f"application {self.name!r} has no sink {unknown[0]!r}{hint}")
         return {name: (given or {}).get(name) or Memory() for name in self.keys}
 
 
@@ -163,8 +166,11 @@ class Instances:
         if isinstance(self.parallelism, Mapping):
             names = [step.name for step in pipeline.steps if step.sink is None]
             for unknown in sorted(set(self.parallelism) - set(names)):
-                allowed = "for some of " + ", ".join(names)
-                raise InvalidValue("parallelism", f"app {pipeline.name!r}", allowed, unknown)
+                hint = near_miss(unknown, names) or f"; the steps are {', '.join(names)}"
+                raise NotAllowed(
+                    f"'parallelism' names {unknown!r}, which is no step of application "
+                    f"{pipeline.name!r}{hint}"
+                )
         return pipeline
 
 

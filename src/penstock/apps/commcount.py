@@ -17,7 +17,7 @@ from penstock import functions as F
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.taobao import READER, Behavior
 from penstock.common.parameters import param
-from penstock.model import InvalidValue
+from penstock.model import NotAllowed
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.keyed.step import Split
 from penstock.pipeline.sources.files import Replay
@@ -40,8 +40,8 @@ class CommCount(App):
 
     For comparing routers, `cost_us` makes every view wait where it is counted, and views are then
     sent one by one. With `split` the views of a hot item are counted in several instances and the
-    counts merged, as `grouping` deals them: by a routing table, by partial key (PKG) or by hot key
-    (PStream).
+    counts merged, as `grouping` distributes them: by a routing table, by partial key (PKG) or by
+    hot key (PStream).
     """
 
     name: ClassVar[str] = "commcount"
@@ -54,14 +54,17 @@ class CommCount(App):
     split: bool = param(False, "Count views of hot items in several instances, and merge.")
     grouping: str = param(
         "fields",
-        "How views are dealt; other than fields only with split.",
+        "How views are distributed; other than fields only with split.",
         choices=("fields", "partial-key", "hot-key"),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.grouping != "fields" and not self.split:
-            raise InvalidValue("split", "CommCount", f"true with {self.grouping}", self.split)
+            raise NotAllowed(
+                f"commcount groups by {self.grouping}, which sends an item to several instances; "
+                "set split=true, so that their counts are merged, or group by fields"
+            )
 
     def content(self, zipf: float) -> Content:
         """Taobao's columns, the items skewed."""
@@ -83,7 +86,7 @@ class CommCount(App):
     ) -> Pipeline:
         """Build ``behaviors -> views -> count -> counts``; see `App.pipeline`.
 
-        With `split`, ``count-parts`` stands before ``count``; dealt by ``fields``, both are one.
+        With `split`, ``count-parts`` stands before ``count``; grouped by ``fields``, both are one.
         """
         many, out = Instances(parallelism, chain), self._sinks(sinks)
         return many.checked(

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.model import InvalidValue
 from penstock.pipeline.sources.draws import Draws, uniform_of
-from penstock.pipeline.sources.files import Csv
+from penstock.pipeline.sources.readers import Csv
 from penstock.pipeline.sources.zipf import Zipf
 
 SCHEMA = pa.schema(

@@ -19,9 +19,10 @@ from penstock.common.key_hashing import hash_keys
 from penstock.common.parameters import param
 from penstock.model import Grouping
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.sources.files import Replay, TextLines
+from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Content
 from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.readers import TextLines
 from penstock.pipeline.sources.text import Text
 from penstock.pipeline.steps import Hints, Link, Sink
 

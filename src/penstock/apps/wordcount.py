@@ -16,9 +16,10 @@ from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.words import words_of
 from penstock.common.parameters import param
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.sources.files import Replay, TextLines
+from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Content
 from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.readers import TextLines
 from penstock.pipeline.sources.text import Text
 from penstock.pipeline.steps import Hints, Sink
 

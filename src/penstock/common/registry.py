@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from penstock.common.errors import InvalidValue
+from penstock.common.errors import InvalidValue, NotAllowed
 
 Part = TypeVar("Part", bound=type[Any])
 
@@ -38,7 +38,10 @@ class Registry(Generic[Part]):
         """Add a part under its ``name``; usable as a decorator."""
         known = self._parts.get(part.name)
         if known is not None and known is not part:
-            raise InvalidValue("name", f"{self.kind} {part.__qualname__}", "not in use", part.name)
+            raise NotAllowed(
+                f"the name {part.name!r} of {self.kind} {part.__qualname__} is in use by "
+                f"{known.__qualname__}; choose another name"
+            )
         self._parts[part.name] = part
         return part
 

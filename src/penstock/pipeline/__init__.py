@@ -5,10 +5,11 @@ from penstock.pipeline.keyed.aggregates import Aggregate
 from penstock.pipeline.keyed.step import Split
 from penstock.pipeline.keyed.windows import Window, sliding, tumbling
 from penstock.pipeline.sinks import Call, Console, Discard, Files, Memory, json_lines, parquet
-from penstock.pipeline.sources.files import Csv, Parquet, Replay, TextLines
+from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Generator, Keys
 from penstock.pipeline.sources.memory import Lines, Rows
 from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.readers import Csv, Parquet, TextLines
 from penstock.pipeline.sources.text import Text
 from penstock.pipeline.steps import Hints, Keyed, Link, Sink, Source
 

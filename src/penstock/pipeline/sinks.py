@@ -12,7 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.common.keywords import class_keywords
 
+
+@class_keywords
 @dataclass(eq=False)
 class Memory:
     """Keeps the rows of every batch in the driver."""
@@ -47,6 +50,7 @@ class Memory:
         return table.take(last.column("__row_max"))
 
 
+@class_keywords
 @dataclass(eq=False)
 class Discard:
     """Keeps nothing: the rows are counted where they are made, and not even sent."""
@@ -63,6 +67,7 @@ class Discard:
         """Do nothing."""
 
 
+@class_keywords
 @dataclass(eq=False)
 class Console:
     """Prints the first rows of every batch."""
@@ -85,6 +90,7 @@ class Console:
         """Do nothing: what was printed stays printed."""
 
 
+@class_keywords
 @dataclass(eq=False)
 class Call:
     """Calls a function with the number and the rows of every batch.
@@ -108,6 +114,7 @@ class Call:
         """Do nothing: the function knows its batches by number."""
 
 
+@class_keywords
 @dataclass(eq=False)
 class Files:
     """Writes a folder of Parquet or JSON lines files for each batch.

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.common.key_hashing import key_hashes
-from penstock.model import InvalidValue
+from penstock.model import NotAllowed
 from penstock.pipeline.keyed.reduce import merge_into
 
 
@@ -34,7 +34,10 @@ class CustomReduce:
         rows = self._checked("merge", self.merge(parts))
         hashes = key_hashes(rows, self.by)
         if len(np.unique(hashes)) != len(hashes):
-            raise InvalidValue("merge", "a keyed step", "one that returns each key once", "more")
+            raise NotAllowed(
+                "'merge' of an aggregation must return one row for each key; it returned "
+                f"{rows.num_rows} rows for {len(np.unique(hashes))} of them"
+            )
         return rows
 
     def finished(self, rows: pa.Table) -> pa.Table:
@@ -51,9 +54,13 @@ class CustomReduce:
             rows = pa.Table.from_batches([rows])
         wanted = [*self.by, *self.state.names]
         if not isinstance(rows, pa.Table) or set(rows.column_names) != set(wanted):
-            got = rows.column_names if isinstance(rows, pa.Table) else type(rows).__name__
-            allowed = f"one that returns a table with the columns {wanted}"
-            raise InvalidValue(name, "a keyed step", allowed, got)
+            got = type(rows).__name__
+            if isinstance(rows, pa.Table):
+                got = "the columns " + ", ".join(rows.column_names)
+            raise NotAllowed(
+                f"{name!r} of an aggregation must return a table with the columns "
+                f"{', '.join(wanted)}; it returned {got}"
+            )
         rows = rows.select(wanted)
         keys = [rows.schema.field(key) for key in self.by]
         return rows.cast(pa.schema([*keys, *self.state]))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.common.key_hashing import key_hashes
-from penstock.model import InvalidValue
+from penstock.model import NotAllowed
 from penstock.pipeline.steps import Keyed
 
 
@@ -39,16 +39,17 @@ def outcome(keyed: Keyed, returned: Any) -> KeyedResult:
 
     Raises
     ------
-    InvalidValue
+    NotAllowed
         When it is anything else, when columns of key or state are missing or strange, and when a
         key is both changed and removed.
     """
     if not isinstance(returned, tuple) or len(returned) not in (2, 3):
-        allowed = "one that returns (emit, changed) or (emit, changed, removed)"
-        got = type(returned).__name__
+        got = f"a value of type {type(returned).__name__}"
         if isinstance(returned, tuple):
             got = f"a tuple of {len(returned)}"
-        raise InvalidValue("update", "a keyed step", allowed, got)
+        raise NotAllowed(
+            f"'update' must return (emit, changed) or (emit, changed, removed); it returned {got}"
+        )
     emit, changed, removed = (*returned, None)[:3]
     emit = _table("emit", emit)
     changed = _with_columns("changed", changed, keyed.by, keyed.state)
@@ -57,7 +58,9 @@ def outcome(keyed: Keyed, returned: Any) -> KeyedResult:
         both = np.isin(key_hashes(removed, keyed.by), key_hashes(changed, keyed.by))
         if both.any():
             key = removed.filter(pa.array(both)).slice(0, 1).to_pylist()[0]
-            raise InvalidValue("removed", "a keyed step", "of keys that are not changed", key)
+            raise NotAllowed(
+                f"'update' returned the key {key} both as changed and as removed; return it once"
+            )
     return KeyedResult(emit, changed, removed)
 
 
@@ -66,7 +69,10 @@ def _table(name: str, rows: Any) -> pa.Table | None:
         rows = pa.Table.from_batches([rows])
     if rows is None or isinstance(rows, pa.Table):
         return rows
-    raise InvalidValue(name, "a keyed step", "a table, a batch or None", type(rows).__name__)
+    raise NotAllowed(
+        f"what 'update' returns as {name} must be a table, a batch or None; it is a value of type "
+        f"{type(rows).__name__}"
+    )
 
 
 def _with_columns(name: str, rows: Any, by: tuple[str, ...], state: pa.Schema) -> pa.Table | None:
@@ -78,8 +84,9 @@ def _with_columns(name: str, rows: Any, by: tuple[str, ...], state: pa.Schema) -
     missing = [column for column in wanted if column not in table.column_names]
     strange = [] if not state.names else sorted(set(table.column_names) - set(wanted))
     if missing or strange:
-        raise InvalidValue(
-            name, "a keyed step", f"rows with the columns {wanted}", table.column_names
+        raise NotAllowed(
+            f"what 'update' returns as {name} must have the columns {', '.join(wanted)}; it has "
+            f"{', '.join(table.column_names)}"
         )
     table = table.select(wanted)
     keys = [table.schema.field(column) for column in by]

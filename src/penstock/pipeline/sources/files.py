@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
-from penstock.model import InvalidValue, PenstockError
+from penstock.common.keywords import class_keywords
+from penstock.model import InvalidValue, NotAllowed, PenstockError
 from penstock.pipeline.sources.generator import STAMP
 from penstock.pipeline.sources.memory import check_range
 from penstock.pipeline.sources.rates import Profile
-
-#: Lines between two entries of a file's index: what is read at least to get at one line.
-LINES_PER_MARK = 4096
-
-#: Bytes that are scanned for line ends at a time.
-SCAN_BYTES = 1 << 22
+from penstock.pipeline.sources.readers import Csv, Parquet, Reader
 
 _COMPRESSED = (".gz", ".bz2", ".zip", ".zst", ".xz", ".lz4")
 
 
 @dataclass(frozen=True)
 class RowPosition:
-    """A place in a file where a known row begins.
+    """Where in a file a known row begins.
 
     Parameters
     ----------
@@ -38,182 +32,16 @@ class RowPosition:
         Number of the file.
     row : int
         Position in the stream.
-    place : int
+    offset : int
         Byte for text, row group for Parquet.
     """
 
     file: int
     row: int
-    place: int
+    offset: int
 
 
-class Reader(Hashable, Protocol):
-    """A way to read one kind of file: a frozen value, small when pickled."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns that it gives."""
-        ...
-
-    def marks(self, path: str) -> tuple[list[tuple[int, int]], int]:
-        """Return (row, place) at the starts of the parts of a file, and its number of rows.
-
-        Raises
-        ------
-        InvalidValue
-            When the file is not of this kind.
-        """
-        ...
-
-    def part(self, path: str, place: int, until: int | None) -> pa.Table:
-        """Read from one mark up to the next, or to the end of the file."""
-        ...
-
-
-@dataclass(frozen=True)
-class TextLines:
-    """Lines of text in UTF-8, in one column; bytes that are not UTF-8 are replaced."""
-
-    name: str = "line"
-
-    @property
-    def schema(self) -> pa.Schema:
-        """One column."""
-        return pa.schema([(self.name, pa.string())])
-
-    def marks(self, path: str) -> tuple[list[tuple[int, int]], int]:
-        """Find the lines."""
-        return _line_marks(path, 0)
-
-    def part(self, path: str, place: int, until: int | None) -> pa.Table:
-        """Read lines."""
-        text = _bytes(path, place, until).decode("utf-8", errors="replace")
-        lines = text.split("\n")
-        if lines[-1] == "":
-            lines.pop()
-        return pa.table([pa.array([line.removesuffix("\r") for line in lines])], schema=self.schema)
-
-
-@dataclass(frozen=True)
-class Csv:
-    """Rows of CSV files; a quoted field must not hold a line break.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Columns that are given, with their types. An empty field is null, of text too.
-    required : tuple of str
-        Columns that a file must have; others are null where they are missing.
-    header : bool
-        Without a header the columns of the file are those of the schema, in its order.
-    delimiter : str
-    """
-
-    schema: pa.Schema
-    required: tuple[str, ...] = ()
-    header: bool = True
-    delimiter: str = ","
-
-    def marks(self, path: str) -> tuple[list[tuple[int, int]], int]:
-        """Find the rows, and check the header and the first of them."""
-        names, begin = self._columns(path)
-        missing = [name for name in self.required if name not in names]
-        if missing:
-            allowed = "a CSV file with the columns " + ", ".join(self.required)
-            raise InvalidValue("path", "Csv", allowed, f"{path} without {', '.join(missing)}")
-        marks, rows = _line_marks(path, begin)
-        if rows:
-            with Path(path).open("rb") as file:
-                file.seek(begin)
-                self._parse(file.readline(), path, names)
-        return marks, rows
-
-    def part(self, path: str, place: int, until: int | None) -> pa.Table:
-        """Read rows."""
-        return self._parse(_bytes(path, place, until), path, self._columns(path)[0])
-
-    def _columns(self, path: str) -> tuple[list[str], int]:
-        """Names of the file's columns, and the byte where its rows begin."""
-        if not self.header:
-            return list(self.schema.names), 0
-        with Path(path).open("rb") as file:
-            first = file.readline()
-        if not first.strip():
-            raise InvalidValue("path", "Csv", "a CSV file with a header", f"{path}, empty")
-        names = first.decode("utf-8-sig", errors="replace").rstrip("\r\n").split(self.delimiter)
-        return [name.strip().strip('"') for name in names], len(first)
-
-    def _parse(self, content: bytes, path: str, names: list[str]) -> pa.Table:
-        try:
-            return pacsv.read_csv(
-                pa.BufferReader(content),
-                read_options=pacsv.ReadOptions(column_names=names, use_threads=False),
-                parse_options=pacsv.ParseOptions(
-                    delimiter=self.delimiter, ignore_empty_lines=False
-                ),
-                convert_options=pacsv.ConvertOptions(
-                    column_types=self.schema,
-                    include_columns=self.schema.names,
-                    include_missing_columns=True,
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                    null_values=[""],
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            columns = ", ".join(f"{item.name} {item.type}" for item in self.schema)
-            raise InvalidValue(
-                "path", "Csv", f"a CSV file with the columns {columns}", f"{path}: {error}"
-            ) from None
-
-
-@dataclass(frozen=True)
-class Parquet:
-    """Rows of Parquet files.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Columns that are given; other types are converted.
-    required : tuple of str
-        Columns that a file must have; others are null where they are missing.
-    """
-
-    schema: pa.Schema
-    required: tuple[str, ...] = ()
-
-    def marks(self, path: str) -> tuple[list[tuple[int, int]], int]:
-        """Find the row groups, and check the columns."""
-        try:
-            file = pq.ParquetFile(path)
-        except pa.ArrowInvalid as error:
-            raise InvalidValue("path", "Parquet", "a Parquet file", f"{path}: {error}") from None
-        with file:
-            missing = [name for name in self.required if name not in file.schema_arrow.names]
-            if missing:
-                allowed = "a Parquet file with the columns " + ", ".join(self.required)
-                raise InvalidValue("path", "Parquet", allowed, f"{path} without {missing}")
-            counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        rows = np.cumsum([0, *counts]).tolist()
-        return [(row, group) for group, row in enumerate(rows[:-1])], rows[-1]
-
-    def part(self, path: str, place: int, until: int | None) -> pa.Table:
-        """Read row groups."""
-        with pq.ParquetFile(path) as file:
-            present = [name for name in self.schema.names if name in file.schema_arrow.names]
-            last = file.num_row_groups if until is None else until
-            table = file.read_row_groups(
-                list(range(place, last)), columns=present, use_threads=False
-            )
-        columns = [
-            table.column(item.name).cast(item.type)
-            if item.name in present
-            else pa.nulls(table.num_rows, item.type)
-            for item in self.schema
-        ]
-        return pa.table(columns, schema=self.schema)
-
-
+@class_keywords
 @dataclass(frozen=True, eq=False)
 class Replay:
     r"""The rows of files, one file after the other by name, at a chosen speed.
@@ -227,6 +55,7 @@ class Replay:
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> _ = Path(folder.name, "poem.txt").write_text("to be\nor not\nto be\n")
+    >>> from penstock.pipeline import TextLines
     >>> poem = Replay(folder.name + "/*.txt", TextLines(), 2)
     >>> poem.end, poem.available(1.0), poem.read(1, 3).to_pylist()
     (3, 2, [{'line': 'or not', 'stamp_us': 1000000}, {'line': 'to be', 'stamp_us': 1500000}])
@@ -307,10 +136,10 @@ class Replay:
         marks = self._index[0]
         mark = marks[number]
         following = marks[number + 1] if number + 1 < len(marks) else None
-        until = following.place if following is not None and following.file == mark.file else None
+        until = following.offset if following is not None and following.file == mark.file else None
         path = self.files[mark.file]
         about = Path(path).stat()
-        return _cached_part(self.reader, path, mark.place, until, about.st_mtime_ns, about.st_size)
+        return _cached_part(self.reader, path, mark.offset, until, about.st_mtime_ns, about.st_size)
 
     @cached_property
     def _index(self) -> tuple[tuple[RowPosition, ...], int]:
@@ -319,14 +148,13 @@ class Replay:
         total = 0
         for number, path in enumerate(self.files):
             marks, rows = self.reader.marks(path)
-            found.extend(RowPosition(number, total + row, place) for row, place in marks)
+            found.extend(RowPosition(number, total + row, offset) for row, offset in marks)
             total += rows
         return tuple(found), total
 
     @property
     def _profile(self) -> Profile:
-        assert isinstance(self.speed, Profile)
-        return self.speed
+        return Profile.of(self.speed)
 
 
 def reader_for(
@@ -341,10 +169,10 @@ def reader_for(
 
 @lru_cache(maxsize=4)
 def _cached_part(
-    reader: Reader, path: str, place: int, until: int | None, changed_ns: int, size: int
+    reader: Reader, path: str, offset: int, until: int | None, changed_ns: int, size: int
 ) -> pa.Table:
     # A batch often ends inside a part, and the next one begins there.
-    return reader.part(path, place, until)
+    return reader.part(path, offset, until)
 
 
 def _files(path: str | Path) -> tuple[str, ...]:
@@ -360,36 +188,8 @@ def _files(path: str | Path) -> tuple[str, ...]:
         raise InvalidValue("path", "Replay", allowed, str(path))
     for file in files:
         if file.lower().endswith(_COMPRESSED):
-            raise InvalidValue("path", "Replay", "of files that are not compressed", file)
-    return tuple(files)
-
-
-def _bytes(path: str, place: int, until: int | None) -> bytes:
-    with Path(path).open("rb") as file:
-        file.seek(place)
-        return file.read() if until is None else file.read(until - place)
-
-
-def _line_marks(path: str, begin: int) -> tuple[list[tuple[int, int]], int]:
-    """Row and byte of every so many lines, and the number of lines."""
-    marks: list[tuple[int, int]] = []
-    rows, place, last = 0, begin, b"\n"
-    with Path(path).open("rb") as file:
-        file.seek(begin)
-        while block := file.read(SCAN_BYTES):
-            if not marks:
-                marks.append((0, begin))
-            ends: Any = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))
-            # The line that begins after end number i of this block is row `rows + i + 1`.
-            marks.extend(
-                (rows + i + 1, place + int(ends[i]) + 1)
-                for i in range(-(rows + 1) % LINES_PER_MARK, len(ends), LINES_PER_MARK)
+            raise NotAllowed(
+                f"Replay cannot read the compressed file {file}; unpack it, or give a pattern that "
+                "leaves it out"
             )
-            rows += len(ends)
-            place += len(block)
-            last = block[-1:]
-    if last != b"\n":
-        rows += 1
-    while marks and marks[-1][0] >= rows:
-        marks.pop()
-    return marks, rows
+    return tuple(files)

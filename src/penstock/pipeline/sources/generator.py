@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
+from penstock.common.keywords import class_keywords
 from penstock.model import InvalidValue
 from penstock.pipeline.sources.draws import Draws
 from penstock.pipeline.sources.memory import check_range
@@ -38,6 +39,7 @@ class Content(Protocol):
         ...
 
 
+@class_keywords
 @dataclass(frozen=True)
 class Keys:
     """Whole numbers as keys, number 0 the most frequent.
@@ -65,6 +67,7 @@ class Keys:
         return {self.name: Zipf(self.keys, self.zipf).ranks(draws.uniform("key"))}
 
 
+@class_keywords
 @dataclass(frozen=True)
 class Generator:
     """Rows made as they are due; the same rows for the same positions, however they are cut.
@@ -141,5 +144,4 @@ class Generator:
 
     @property
     def _profile(self) -> Profile:
-        assert isinstance(self.profile, Profile)
-        return self.profile
+        return Profile.of(self.profile)

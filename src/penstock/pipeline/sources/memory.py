@@ -9,9 +9,11 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from penstock.common.keywords import class_keywords
 from penstock.model import InvalidValue
 
 
+@class_keywords
 @dataclass(frozen=True, eq=False)
 class Rows:
     """The rows of a table.
@@ -60,6 +62,7 @@ class Rows:
         return self.table.slice(start, stop - start)
 
 
+@class_keywords
 @dataclass(frozen=True, eq=False)
 class Lines:
     """Lines of text, in the column ``line``.
@@ -74,10 +77,12 @@ class Lines:
     stamp: ClassVar[None] = None
     schema: ClassVar[pa.Schema] = pa.schema([("line", pa.string())])
 
-    @cached_property
-    def _rows(self) -> Rows:
+    def __post_init__(self) -> None:
         if isinstance(self.lines, str):
             raise InvalidValue("lines", "Lines", "a sequence of strings", self.lines)
+
+    @cached_property
+    def _rows(self) -> Rows:
         return Rows(pa.table([pa.array(self.lines, pa.string())], schema=self.schema))
 
     @property

@@ -77,18 +77,20 @@ seconds); file:PATH (CSV or JSON with time_s and rate_per_s), got 'stairs:1,2'
         owner = "a profile"
         starts, rates, period = self.starts_s, self.rates_per_s, self.period_s
         if not rates or len(starts) != len(rates):
-            raise InvalidValue("starts_s", owner, "one for each rate, at least one", starts)
+            raise InvalidValue(
+                "starts_s", owner, "as many as there are rates, at least one", starts
+            )
         for rate in rates:
             if not math.isfinite(rate) or rate < 0:
                 raise InvalidValue("rates_per_s", owner, "finite numbers of at least 0", rate)
         ascending = all(a < b for a, b in pairwise(starts))
         if starts[0] != 0 or not ascending or not math.isfinite(starts[-1]):
-            raise InvalidValue("starts_s", owner, "finite, 0 first, then ascending", starts)
+            raise InvalidValue("starts_s", owner, "finite numbers that ascend from 0", starts)
         if period is not None and not (math.isfinite(period) and period > starts[-1]):
             allowed = f"a number above the start of the last piece, {starts[-1]:g}"
             raise InvalidValue("period_s", owner, allowed, period)
         if not any(rates):
-            raise InvalidValue("rates_per_s", owner, "above 0 somewhere", rates)
+            raise InvalidValue("rates_per_s", owner, "above 0 at some time", rates)
 
     # ---- ways to make one
 
@@ -114,7 +116,7 @@ seconds); file:PATH (CSV or JSON with time_s and rate_per_s), got 'stairs:1,2'
         pairs = [(float(rate), float(length)) for rate, length in steps]
         for _, length in pairs:
             if not (math.isfinite(length) and length > 0):
-                raise InvalidValue("steps", "a profile", "of more than 0 seconds each", length)
+                raise InvalidValue("steps", "a profile", "longer than 0 seconds each", length)
         ends = np.cumsum([length for _, length in pairs])
         text = "steps:" + ",".join(f"{rate:g}x{length:g}" for rate, length in pairs)
         starts = tuple(float(end) for end in (0.0, *ends[:-1]))
@@ -213,7 +215,9 @@ seconds); file:PATH (CSV or JSON with time_s and rate_per_s), got 'stairs:1,2'
             return 0
         if math.isinf(elapsed_s):
             if self.total is None:
-                raise InvalidValue("elapsed_s", "a profile", "finite, as it has no end", elapsed_s)
+                raise InvalidValue(
+                    "elapsed_s", "a profile", "finite, because the profile has no end", elapsed_s
+                )
             return self.total
         cycles, moment = 0.0, float(elapsed_s)
         if self.period_s is not None:
@@ -272,7 +276,7 @@ seconds); file:PATH (CSV or JSON with time_s and rate_per_s), got 'stairs:1,2'
 
 def _check_swing(low: float, high: float, period_s: float) -> None:
     if not (0 <= low <= high and math.isfinite(high)):
-        raise InvalidValue("rates_per_s", "a profile", "from a low to a high rate", (low, high))
+        raise InvalidValue("rates_per_s", "a profile", "a low and a higher rate", (low, high))
     if not (math.isfinite(period_s) and period_s > 0):
         raise InvalidValue("period_s", "a profile", "a number of seconds above 0", period_s)
 
@@ -315,6 +319,8 @@ def _times_and_rates(path: Path) -> list[tuple[float, float]]:
                 f"row {number}", owner, "an object with the numbers time_s and rate_per_s", row
             ) from None
         if not (math.isfinite(time_s) and time_s >= 0):
-            raise InvalidValue(f"time_s in row {number}", owner, "at least 0 and finite", time_s)
+            raise InvalidValue(
+                f"time_s in row {number}", owner, "a finite number of at least 0", time_s
+            )
         pairs.append((time_s, rate))
     return pairs

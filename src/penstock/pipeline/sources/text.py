@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.common.arrays import IntArray
+from penstock.common.keywords import class_keywords
 from penstock.model import InvalidValue
 from penstock.pipeline.sources.draws import Draws, shuffled
 from penstock.pipeline.sources.zipf import Zipf
@@ -67,6 +68,7 @@ def lines_of(ranks: IntArray, words_per_line: int, size: int, seed: int) -> pa.S
     return pa.StringArray.from_buffers(lines, pa.py_buffer(starts.copy()), content)
 
 
+@class_keywords
 @dataclass(frozen=True)
 class Text:
     """Content of a generator: lines of words.
