@@ -18,6 +18,9 @@ from penstock.store.histogram import EMPTY, Histogram
 #: Kind of the events that are decisions of the control loop.
 DECISION = "decision"
 
+#: Figure of a batch record that stands for several batches: how many.
+ROLLED_UP = "rolled_up"
+
 #: Kind of the events that say what losses the state survives from then on.
 STATE = "state"
 
@@ -155,6 +158,11 @@ class BatchRecord:
         if self.tasks_honoured > self.tasks:
             allowed = f"at most the {self.tasks} tasks"
             raise InvalidValue("tasks_honoured", "a batch", allowed, self.tasks_honoured)
+
+    @property
+    def stands_for(self) -> int:
+        """Batches that it stands for: one, or several where old ones were rolled up."""
+        return int(self.figures.get(ROLLED_UP, 1))
 
     @property
     def ended_at_s(self) -> float:

@@ -12,6 +12,7 @@ from penstock.common.errors import InvalidValue
 from penstock.store.dialect import Cursor, Database, database_of
 from penstock.store.edge_record import EdgeRecord
 from penstock.store.errors import StoreError
+from penstock.store.field_checks import LARGEST
 from penstock.store.records import (
     BatchRecord,
     EventRecord,
@@ -169,6 +170,13 @@ class MetricsStore:
                     drop = f"DELETE FROM {table.name} WHERE run = ? AND batch <= ?"
                     cursor.execute(self._database.sql(drop), old)
 
+    def replace_batches(self, old: Sequence[BatchRecord], new: BatchRecord) -> None:
+        """Write a batch in place of several of the same run, whose detail goes with them."""
+        drop = self._database.sql(f"DELETE FROM {BATCHES.name} WHERE run = ? AND batch = ?")
+        with self._database.transaction(write=True) as cursor:
+            cursor.executemany(drop, [(one.run, one.batch) for one in old])
+            cursor.execute(self._database.sql(BATCHES.put), BATCHES.row(new))
+
     def put_plan(self, record: PlanRecord) -> None:
         """Write the plan that is in force from a batch on."""
         self._put_of_run(PLANS, record, record.run)
@@ -206,7 +214,7 @@ class MetricsStore:
             return self._run(cursor, run)
 
     def batches(
-        self, run: str, *, since: int = 0, last: int | None = None
+        self, run: str, *, since: int = 0, before: int | None = None, last: int | None = None
     ) -> tuple[BatchRecord, ...]:
         """Batches of a run, in order.
 
@@ -215,10 +223,12 @@ class MetricsStore:
         run : str
         since : int
             Leave out batches of a smaller number.
+        before : int or None
+            Leave out batches of this number and of larger ones.
         last : int or None
             The last so many; None for all.
         """
-        return self._of_batches(BATCHES, run, since, last)
+        return self._of_batches(BATCHES, run, since, last, before)
 
     def instances(
         self, run: str, *, since: int = 0, last: int | None = None
@@ -277,10 +287,14 @@ class MetricsStore:
             self._require_run(cursor, run)
             cursor.execute(self._database.sql(table.put), table.row(record))
 
-    def _of_batches(self, table: Table[R], run: str, since: int, last: int | None) -> tuple[R, ...]:
+    def _of_batches(
+        self, table: Table[R], run: str, since: int, last: int | None, before: int | None = None
+    ) -> tuple[R, ...]:
+        where = "WHERE run = ? AND batch >= ? AND batch <= ?"
+        final = LARGEST if before is None else before - 1
         with self._database.transaction() as cursor:
             first = self._first(cursor, run, since, last)
-            return self._database.fetch(cursor, table, "WHERE run = ? AND batch >= ?", run, first)
+            return self._database.fetch(cursor, table, where, run, first, final)
 
     def _first(self, cursor: Cursor, run: str, since: int, last: int | None) -> int:
         """Return the number of the first batch of a window."""

@@ -53,7 +53,7 @@ class Totals:
         if not known:
             return cls()
         return cls(
-            batches=len(known),
+            batches=sum(b.stands_for for b in known),
             rows_in=sum(b.rows_in for b in known),
             rows_out=sum(b.rows_out for b in known),
             dropped=sum(b.dropped for b in known),
