@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.common import key_hashing
+from penstock.common.arrow_keys import KeyCollision
 from penstock.state import table as module
 from penstock.state.config import StateConfig
 from penstock.state.store import StateStore, clear_cache
-from penstock.state.table import KeyCollision, KeyedTable, changes, removal
+from penstock.state.table import KeyedTable, changes, removal
 from penstock.state.versions import FAN, StateLost
 
 rows = st.lists(st.tuples(st.integers(0, 30), st.integers(-9, 9)), max_size=12)
@@ -58,10 +60,17 @@ def test_the_overlay_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_collision_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "key_hashes", lambda t, by: np.zeros(t.num_rows, dtype=np.uint64))
+    def zeros(rows: pa.Table, by: tuple[str, ...]) -> Any:
+        return np.zeros(rows.num_rows, dtype=np.uint64)
+
+    for where in (module, key_hashing):
+        monkeypatch.setattr(where, "key_hashes", zeros)
     state = KeyedTable(("k",)).put(table([(1, 1)]))
-    with pytest.raises(KeyCollision, match="shares its hash"):
+    assert content(state) == {1: 1}
+    with pytest.raises(KeyCollision, match=r"'k': 1} and {'k': 2} have the same hash"):
         state.get(table([(2, 0)]))
+    with pytest.raises(KeyCollision, match=r"'k': 2} and {'k': 1} have the same hash"):
+        state.get(table([(1, 0), (2, 0)]))
 
 
 def saved(root: Path, versions: range, **options: Any) -> StateStore:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.common.arrays import BoolArray, IntArray
+from penstock.common.arrays import IntArray
 from penstock.common.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HashArray = npt.NDArray[np.uint64]
 
 #: Raised whenever a key gets another hash: state that was dealt by other hashes is not found again.
-HASHING = 3
+HASHING = 4
 
 #: Seed of all hashes. Changing it would send every key, and its state, somewhere else.
 SEED = np.uint64(0x5DEECE66D2B4A1C7)
@@ -55,29 +55,34 @@ def hash_keys(keys: Any) -> HashArray:
     Parameters
     ----------
     keys : array
-        Whole numbers, truth values, times or strings: a NumPy array, an Arrow array, chunked array
-        or dictionary array, or a sequence (which is slow: it is read one object at a time). Arrow
-        structs are keys of several fields. A null is a key of its own. Byte strings hash like the
-        text that they encode in UTF-8.
+        Numbers, truth values, times or strings: a NumPy array, an Arrow array or chunked array, or
+        a sequence (which is slow: it is read one object at a time). Arrow columns may have any type
+        but maps and unions; structs are keys of several fields. A null is a key of its own, all
+        NaN are one key, and -0.0 is 0.0. Byte strings hash like the text that they encode in UTF-8.
 
     Raises
     ------
     InvalidValue
-        For keys that are not exact, such as floating point numbers, and for mixtures.
+        For keys of other types, and for mixtures.
     """
     if type(keys).__module__.partition(".")[0] == "pyarrow":
-        return _of_arrow(keys)
+        # Imported late: plans are made without Arrow.
+        arrow: Any = importlib.import_module("penstock.common.arrow_hashing")
+        hashed: HashArray = arrow.hash_arrow(keys)
+        return hashed
     if not isinstance(keys, np.ndarray):
         return _of_objects(list(keys))
     if keys.ndim != 1:
         raise InvalidValue("keys", "a router", "one column", f"an array of shape {keys.shape}")
     if keys.dtype.kind in "iubmM":
-        return _of_numbers(keys)
+        return hash_numbers(keys)
+    if keys.dtype.kind == "f":
+        return _of_floats(keys)
     if keys.dtype.kind in "US":
         return _of_fixed_strings(keys)
     if keys.dtype.kind in "OT":
         return _of_objects(keys.tolist())
-    raise _refusal(str(keys.dtype))
+    raise refusal(str(keys.dtype))
 
 
 def combine(hashes: Sequence[HashArray]) -> HashArray:
@@ -111,7 +116,8 @@ def _factors(count: int) -> HashArray:
 _FACTORS = _factors(COLUMNS)
 
 
-def _of_numbers(keys: npt.NDArray[Any]) -> HashArray:
+def hash_numbers(keys: npt.NDArray[Any]) -> HashArray:
+    """Hash whole numbers, truth values and times."""
     if keys.dtype.kind == "u":
         wide = keys.astype(np.uint64)
     elif keys.dtype.kind in "mM":
@@ -121,12 +127,19 @@ def _of_numbers(keys: npt.NDArray[Any]) -> HashArray:
     return mix(wide ^ SEED)
 
 
+def _of_floats(keys: npt.NDArray[Any]) -> HashArray:
+    """Hash floating point numbers: all NaN alike, and -0.0 as 0.0."""
+    wide = keys.astype(np.float64) + 0.0
+    wide[np.isnan(wide)] = np.nan
+    return hash_numbers(wide.view(np.int64))
+
+
 def _of_fixed_strings(keys: npt.NDArray[Any]) -> HashArray:
     """Hash NumPy's strings, whose rows are padded with zeros."""
     unit = np.uint8 if keys.dtype.kind == "S" else np.uint32
     keys = np.ascontiguousarray(keys.astype(keys.dtype.newbyteorder("="), copy=False))
     if not keys.dtype.itemsize:
-        return _of_bytes(np.empty(0, np.uint8), *np.zeros((2, len(keys)), np.int64))
+        return hash_bytes(np.empty(0, np.uint8), *np.zeros((2, len(keys)), np.int64))
     hashes = np.empty(len(keys), dtype=np.uint64)
     for low in range(0, len(keys), BLOCK):
         block = keys[low : low + BLOCK]
@@ -144,11 +157,11 @@ def _of_padded(rows: npt.NDArray[Any], lengths: IntArray) -> HashArray:
     count, width = rows.shape
     if rows.dtype.itemsize == 1 or rows.max() < 0x80:
         narrow = rows.astype(np.uint8, copy=False).ravel()
-        return _of_bytes(narrow, np.arange(count) * width, lengths)
+        return hash_bytes(narrow, np.arange(count) * width, lengths)
     data, sizes = _utf8(rows[np.arange(width) < lengths[:, None]])
     ends = np.concatenate(([0], np.cumsum(sizes)))
     bounds = ends[np.concatenate(([0], np.cumsum(lengths)))]
-    return _of_bytes(data, bounds[:-1], np.diff(bounds))
+    return hash_bytes(data, bounds[:-1], np.diff(bounds))
 
 
 def _utf8(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint8], IntArray]:
@@ -167,7 +180,7 @@ def _utf8(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint8], IntArra
     return data, sizes
 
 
-def _of_bytes(
+def hash_bytes(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[Any], lengths: npt.NDArray[Any]
 ) -> HashArray:
     """Hash byte strings that lie in one buffer, in the order of their starts.
@@ -245,58 +258,6 @@ def _by_word(
     return np.asarray(np.add.reduceat(word, first), dtype=np.uint64)
 
 
-def _of_arrow(keys: Any) -> HashArray:
-    """Hash an Arrow column through its buffers."""
-    arrow = importlib.import_module("pyarrow")
-    if isinstance(keys, arrow.ChunkedArray):
-        parts = [_of_arrow(chunk) for chunk in keys.chunks]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
-    if not isinstance(keys, arrow.Array):
-        raise _refusal(type(keys).__name__)
-    if keys.null_count == len(keys):
-        return np.full(len(keys), NULL_HASH, dtype=np.uint64)
-    missing: BoolArray | None = None
-    if keys.null_count:
-        missing = keys.is_null().to_numpy(zero_copy_only=False)
-    hashes = _of_arrow_values(arrow, keys)
-    if missing is not None:
-        hashes[missing] = NULL_HASH
-    return hashes
-
-
-def _of_arrow_values(arrow: Any, keys: Any) -> HashArray:
-    """Hash what stands in an Arrow array; at nulls anything may come out."""
-    types, kind = arrow.types, keys.type
-    if types.is_dictionary(kind):
-        hashes = _of_arrow(keys.dictionary)
-        indices: IntArray = keys.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        return hashes[indices]
-    if types.is_struct(kind):
-        return combine([_of_arrow(field) for field in keys.flatten()])
-    if types.is_boolean(kind):
-        keys = keys.cast(arrow.int8())
-    elif types.is_temporal(kind) and not types.is_interval(kind):
-        keys = keys.view(arrow.int64() if kind.bit_width == 64 else arrow.int32())
-    if types.is_integer(keys.type):
-        filled = keys.fill_null(0) if keys.null_count else keys
-        return _of_numbers(filled.to_numpy(zero_copy_only=False))
-    if types.is_string(kind) or types.is_binary(kind):
-        width: Any = np.int32
-    elif types.is_large_string(kind) or types.is_large_binary(kind):
-        width = np.int64
-    elif types.is_string_view(kind) or types.is_binary_view(kind):
-        text = types.is_string_view(kind)
-        keys, width = keys.cast(arrow.large_string() if text else arrow.large_binary()), np.int64
-    elif types.is_fixed_size_binary(kind):
-        keys, width = keys.cast(arrow.large_binary()), np.int64
-    else:
-        raise _refusal(str(kind))
-    _, places, content = keys.buffers()
-    bounds = np.frombuffer(places, width)[keys.offset : keys.offset + len(keys) + 1]
-    data = np.frombuffer(content or b"", np.uint8)
-    return _of_bytes(data, bounds[:-1], np.diff(bounds))
-
-
 def _of_objects(keys: list[Any]) -> HashArray:
     """Hash Python's own objects: all numbers or all strings, None among them."""
     missing = np.fromiter((key is None for key in keys), bool, len(keys))
@@ -309,19 +270,23 @@ def _of_objects(keys: list[Any]) -> HashArray:
     if all(isinstance(key, bytes) for key in present):
         lengths = np.fromiter(map(len, present), np.int64, len(present))
         data = np.frombuffer(b"".join(present), np.uint8)
-        hashes[~missing] = _of_bytes(data, np.cumsum(lengths) - lengths, lengths)
+        hashes[~missing] = hash_bytes(data, np.cumsum(lengths) - lengths, lengths)
+        return hashes
+    if all(isinstance(key, float | np.floating) for key in present):
+        hashes[~missing] = _of_floats(np.array(present))
         return hashes
     plain = all(isinstance(key, int | np.integer | np.bool_ | np.datetime64) for key in present)
     column = np.array(present) if plain else np.empty(0)
     if column.dtype.kind not in "iubM":
         kinds = ", ".join(sorted({type(key).__name__ for key in present}))
-        raise _refusal(f"objects of type {kinds}")
-    hashes[~missing] = _of_numbers(column)
+        raise refusal(f"objects of type {kinds}")
+    hashes[~missing] = hash_numbers(column)
     return hashes
 
 
-def _refusal(got: str) -> InvalidValue:
-    return InvalidValue("keys", "a router", "whole numbers, times or strings of one type", got)
+def refusal(got: str) -> InvalidValue:
+    """Say what may be a key."""
+    return InvalidValue("keys", "a router", "numbers, times or strings of one type", got)
 
 
 def key_hashes(table: pa.Table, by: tuple[str, ...]) -> HashArray:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.arrow_keys import check_key_type
 from penstock.common.near_miss import near_miss
 from penstock.model import Grouping, InvalidValue, NotAllowed
 from penstock.pipeline.expressions import Filter, Select
@@ -82,7 +83,7 @@ def check_step(pipeline: str, steps: Sequence[Step], step: Step) -> None:
 
 
 def check_columns(owner: str, link: Link, schema: pa.Schema | None) -> None:
-    """Refuse keys that are not there, or whose values cannot be told apart exactly."""
+    """Refuse keys that are not there, or whose type has no equality."""
     if schema is None or not (link.by_key or link.grouping is Grouping.DIRECT):
         return
     for name in link.by:
@@ -91,44 +92,8 @@ def check_columns(owner: str, link: Link, schema: pa.Schema | None) -> None:
             raise NotAllowed(
                 f"{owner} is grouped by {name!r}, which {link.source!r} does not have{hint}"
             )
-        if link.by_key and not is_key_type(schema.field(name).type):
-            raise NotAllowed(
-                f"{owner} has the key {name!r} of type {schema.field(name).type}, whose values "
-                "cannot be told apart exactly; use whole numbers, truth values, times, text, bytes "
-                "or structs of them, such as a number that was rounded and cast"
-            )
-
-
-def is_key_type(kind: pa.DataType) -> bool:
-    """Whether values of a type are equal or not, without doubt, and can be hashed.
-
-    Examples
-    --------
-    >>> is_key_type(pa.string()), is_key_type(pa.float64()), is_key_type(pa.list_(pa.int8()))
-    (True, False, False)
-    """
-    types = pa.types
-    if types.is_dictionary(kind):
-        return is_key_type(kind.value_type)
-    if types.is_struct(kind):
-        return all(is_key_type(field.type) for field in kind)
-    if types.is_temporal(kind):
-        return not types.is_interval(kind)
-    return any(
-        test(kind)
-        for test in (
-            types.is_null,
-            types.is_boolean,
-            types.is_integer,
-            types.is_string,
-            types.is_binary,
-            types.is_large_string,
-            types.is_large_binary,
-            types.is_string_view,
-            types.is_binary_view,
-            types.is_fixed_size_binary,
-        )
-    )
+        if link.by_key:
+            check_key_type(schema.field(name).type, name, owner)
 
 
 def columns_of(steps: dict[str, Step], name: str) -> pa.Schema | None:

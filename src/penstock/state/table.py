@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.common.errors import PenstockError
+from penstock.common.arrow_keys import check_equal, distinct_keys, normal_keys
 from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.state.sorted_rows import CHUNK, EMPTY, SortedRows, merge, sort_rows
 
@@ -28,10 +27,6 @@ MERGE_ROWS, MERGE_PART = 20_000, 0.25
 
 #: Column that marks, among changed rows, the keys that were removed.
 GONE = "__gone"
-
-
-class KeyCollision(PenstockError):
-    """Two different keys have the same 64-bit hash."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +79,12 @@ class KeyedTable:
         """Return the rows of the given keys, each once; None when the table is empty."""
         if not self.size:
             return None
-        hashes = np.unique(key_hashes(keys, self.by))
-        found = self.at(hashes)
-        self._check(keys, hashes, found)
+        keys = normal_keys(keys.select(list(self.by)), self.by)
+        asked = distinct_keys(keys, self.by)
+        found = self.at(asked.hashes)
+        # A stored key that has an asked key's hash must be that key.
+        at = np.searchsorted(asked.hashes, key_hashes(found, self.by))
+        check_equal(found, keys.take(pa.array(asked.first[at])), self.by)
         return found
 
     def at(self, hashes: HashArray) -> pa.Table:
@@ -104,9 +102,11 @@ class KeyedTable:
         """Return the next version, in which these rows are new or replace old ones.
 
         Of rows with one key the last is kept. Rows whose column `GONE` is true remove their key.
+        Keys are kept in normal form.
         """
         if not rows.num_rows:
             return self
+        rows = normal_keys(rows, self.by)
         gone = None
         if GONE in rows.column_names:
             gone = np.asarray(rows.column(GONE), dtype=bool)
@@ -220,17 +220,6 @@ class KeyedTable:
         """Return the columns of all layers; one that only removes keys has the key's alone."""
         schemas = [layer.rows.schema for layer in self.layers if layer.rows is not None]
         return pa.unify_schemas(schemas[::-1]) if schemas else pa.schema([])
-
-    def _check(self, keys: pa.Table, hashes: HashArray, found: pa.Table) -> None:
-        """Raise when a stored key has the hash of an asked key without being that key."""
-        names = list(self.by)
-        asked = keys.select(names).group_by(names, use_threads=False).aggregate([])
-        if asked.num_rows != len(hashes):
-            raise KeyCollision(f"two keys of one batch share a hash ({', '.join(names)})")
-        joined = found.select(names).join(asked, names, join_type="left anti", use_threads=False)
-        if joined.num_rows:
-            sample: Any = joined.slice(0, 1).to_pylist()[0]
-            raise KeyCollision(f"key {sample} shares its hash with another key of the batch")
 
 
 def removal(keys: pa.Table, by: tuple[str, ...]) -> pa.Table:

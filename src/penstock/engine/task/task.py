@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.arrow_keys import decoded, normal_keys
 from penstock.engine.batch import BatchSpec
 from penstock.engine.errors import StepFailed, TaskTimedOut
 from penstock.engine.job_graph import MOST_INSTANCES, JobGraph
@@ -40,7 +41,7 @@ from penstock.engine.task.hot_keys import SplitKeys
 from penstock.engine.task.metrics import TaskMetrics
 from penstock.engine.task.state import TaskState
 from penstock.engine.task.working_state import WorkingState
-from penstock.pipeline.keyed.windowed import Windowed
+from penstock.pipeline.keyed.windowed import Windowed, routed_by
 from penstock.pipeline.steps import Step, wants_origin
 from penstock.state.versions import StateLost
 
@@ -200,12 +201,14 @@ class _Task:
             low = start + (stop - start) * self.instance // count
             high = start + (stop - start) * (self.instance + 1) // count
             if high > low:
-                table = self._guard(head, None, lambda a=low, b=high: head.source.read(a, b))
+                table = self._guard(
+                    head, None, lambda a=low, b=high: decoded(head.source.read(a, b))
+                )
                 self._count_stamps(table, stamp)
                 yield table
         for name, table in rows:
             if name == head.name and table.num_rows:
-                yield table
+                yield decoded(table)
 
     def _count_stamps(self, table: pa.Table, stamp: str | None) -> None:
         if stamp is None:
@@ -330,6 +333,9 @@ class _Task:
                 batch = _one_batch(table)
                 if batch is None:
                     continue
+                by = edge.link.by if edge.link.by_key else routed_by(target.keyed)
+                by = tuple(name for name in by if name in batch.schema.names)
+                batch = self._guard(target, batch, lambda b=batch, k=by: normal_keys(b, k))
                 mark = self._watermark(target.name)
                 made = self._guard(
                     target, batch, lambda t=target, b=batch, m=mark: self.metrics.partial(t, b, m)
@@ -434,10 +440,12 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch | None:
 
 
 def _as_table(made: Any) -> pa.Table | None:
-    if made is None or isinstance(made, pa.Table):
-        return made
+    if made is None:
+        return None
     if isinstance(made, pa.RecordBatch):
-        return pa.Table.from_batches([made])
+        made = pa.Table.from_batches([made])
+    if isinstance(made, pa.Table):
+        return decoded(made)
     raise TypeError(
         "a step must return a pyarrow.RecordBatch, a pyarrow.Table or None, "
         f"got {type(made).__name__}"

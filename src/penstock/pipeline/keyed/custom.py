@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.arrow_keys import normal_keys
 from penstock.common.key_hashing import key_hashes
 from penstock.model import NotAllowed
 from penstock.pipeline.keyed.reduce import merge_into
@@ -61,7 +62,7 @@ class CustomReduce:
                 f"{name!r} of an aggregation must return a table with the columns "
                 f"{', '.join(wanted)}; it returned {got}"
             )
-        rows = rows.select(wanted)
+        rows = normal_keys(rows.select(wanted), self.by)
         keys = [rows.schema.field(key) for key in self.by]
         return rows.cast(pa.schema([*keys, *self.state]))
 

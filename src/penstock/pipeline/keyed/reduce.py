@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.arrow_keys import distinct_keys, normal_keys
 from penstock.common.key_hashing import key_hashes
 from penstock.model import NotAllowed
 from penstock.pipeline.keyed.aggregates import Aggregate, Ask
@@ -59,7 +60,8 @@ def merge_into(reduce: Mergeable, batch: pa.Table, state: pa.Table) -> pa.Table:
     """Rows of the state that come of merging parts into those that there were."""
     names = [*reduce.by, *reduce.state.names]
     # The state comes first: it is older than what arrives.
-    return reduce.merged(pa.concat_tables([state.select(names), batch.select(names)]))
+    both = [state.select(names), batch.select(names)]
+    return reduce.merged(pa.concat_tables(both, promote_options="default"))
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,9 @@ class Reduce:
 
     def _grouped(self, table: pa.Table, asks: list[Ask]) -> pa.Table:
         """Answer all questions with one pass of grouping."""
-        columns = [table.column(name) for name in self.by]
+        by_key = _Grouping.of(table, self.by)
         # Numbers stand for the columns: names of the user's could clash with those of answers.
+        columns = list(by_key.columns)
         keys = [f"k{i}" for i in range(len(columns))]
         names = list(keys)
         wanted: list[Any] = []
@@ -142,10 +145,37 @@ class Reduce:
         grouped = pa.table(columns, names=names).group_by(keys, use_threads=False)
         found = grouped.aggregate(unique)
         answers = iter([found.column(f"{w[0]}_{w[1]}") for w in wanted])
-        made = [found.column(key) for key in keys]
+        made = by_key.keys([found.column(key) for key in keys])
         for ask in asks:
             made += ask.build([next(answers) for _ in ask.columns])
         return pa.table(made, names=[*self.by, *self.state.names])
+
+
+class _Grouping(NamedTuple):
+    """Columns that Arrow groups rows by: those of the key, or numbers where it cannot.
+
+    Parameters
+    ----------
+    columns : list
+    rows : pyarrow.Table or None
+        The first row of each number; None where the columns are those of the key.
+    """
+
+    columns: list[Any]
+    rows: pa.Table | None
+
+    @classmethod
+    def of(cls, table: pa.Table, by: tuple[str, ...]) -> _Grouping:
+        """Group by a key, with nulls, NaN and -0.0 as Spark's ``groupBy`` has them."""
+        table = normal_keys(table.select(list(by)), by)
+        if not any(pa.types.is_nested(field.type) for field in table.schema):
+            return cls(table.columns, None)
+        found = distinct_keys(table, by)
+        return cls([pa.array(found.of_row)], table.take(pa.array(found.first)))
+
+    def keys(self, groups: list[Any]) -> list[Any]:
+        """Columns of the key, from the groups that were found."""
+        return groups if self.rows is None else self.rows.take(groups[0]).columns
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.arrow_keys import normal_keys
 from penstock.common.key_hashing import key_hashes
 from penstock.model import NotAllowed
 from penstock.pipeline.steps import Keyed
@@ -88,6 +89,6 @@ def _with_columns(name: str, rows: Any, by: tuple[str, ...], state: pa.Schema) -
             f"what 'update' returns as {name} must have the columns {', '.join(wanted)}; it has "
             f"{', '.join(table.column_names)}"
         )
-    table = table.select(wanted)
+    table = normal_keys(table.select(wanted), by)
     keys = [table.schema.field(column) for column in by]
     return table.cast(pa.schema([*keys, *state]))
