@@ -54,9 +54,9 @@ from penstock.common.arrays import FloatArray
 from penstock.pipeline import Memory, Pipeline
 from penstock.pipeline.keyed.reduce import Reduce
 from penstock.pipeline.sources.files import Replay
-from penstock.pipeline.sources.readers import TextLines
 from penstock.pipeline.sources.generator import Generator, Keys
 from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.readers import TextLines
 from penstock.runtimes.spark.monitor import Observed
 
 #: Batches that are run and not counted: compilers and caches warm up.

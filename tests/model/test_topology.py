@@ -119,7 +119,8 @@ def test_parallelism(value: Any) -> None:
         ),
         (
             lambda: Topology("t", named("a", "b"), (Edge("a", "b"),)),
-            "parameter operators of topology 't' must be with at least one source, got 'a, b'",
+            "parameter operators of topology 't' must be a set with at least one source, "
+            "got 'a, b'",
         ),
         (
             lambda: Topology(

@@ -61,15 +61,15 @@ MISSPELT: dict[str, tuple[Callable[[], Any], str]] = {
         "unknown keyword 'groping' of step 'm'; did you mean 'grouping'?",
     ),
     "rows": (
-        lambda: source().rows("m", lambda row: row, STATE, aftr="rows"),
+        lambda: source().rows("m", lambda row: row, STATE, aftr="rows"),  # type: ignore[call-arg]
         "unknown keyword 'aftr' of step 'm'; did you mean 'after'?",
     ),
     "select": (
-        lambda: source().select("m", ["n"], chian=False),
+        lambda: source().select("m", ["n"], chian=False),  # type: ignore[call-arg]
         "unknown keyword 'chian' of step 'm'; did you mean 'chain'?",
     ),
     "filter": (
-        lambda: source().filter("m", pc.field("n") > 1, hint=None),
+        lambda: source().filter("m", pc.field("n") > 1, hint=None),  # type: ignore[call-arg]
         "unknown keyword 'hint' of step 'm'; did you mean 'hints'?",
     ),
     "aggregate": (

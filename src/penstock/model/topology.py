@@ -243,7 +243,7 @@ class Topology:
                     edge.shares,
                 )
         if not any(operator.kind is Kind.SOURCE for operator in self.operators):
-            raise InvalidValue("operators", owner, "with at least one source", _names(seen))
+            raise InvalidValue("operators", owner, "a set with at least one source", _names(seen))
         if not self.relaxed:
             self.require_runnable()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,22 @@ from penstock.pipeline.keyed.step import Aggregation, Split, check_whole_keys
 from penstock.pipeline.keyed.windows import Window
 from penstock.pipeline.steps import ChooseFunction, Hints, Link, MapFunction, Sink, Step
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Upstream = str | Link | Sequence["str | Link"]
+
+
+class MapOptions(TypedDict, total=False):
+    """The options of `Pipeline.map`, for methods that hand them on."""
+
+    after: Upstream | None
+    grouping: Grouping | str
+    by: str | Sequence[str]
+    choose: ChooseFunction | None
+    parallelism: int | None
+    chain: bool
+    hints: Hints | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +155,7 @@ class Pipeline:
         name: str,
         function: Callable[[dict[str, Any]], Any],
         schema: pa.Schema,
-        **options: Any,
+        **options: Unpack[MapOptions],
     ) -> Pipeline:
         """Add a function that is called for every row: easy to write, and slow.
 
@@ -150,7 +165,7 @@ class Pipeline:
         """
         return self.map(name, EachRow(function, schema), **options)
 
-    def select(self, name: str, columns: Columns, **options: Any) -> Pipeline:
+    def select(self, name: str, columns: Columns, **options: Unpack[MapOptions]) -> Pipeline:
         """Add a step that makes columns by Arrow expressions.
 
         Parameters
@@ -164,7 +179,9 @@ class Pipeline:
         """
         return self.map(name, Select.of(columns, f"step {name!r}"), **options)
 
-    def filter(self, name: str, condition: pc.Expression, **options: Any) -> Pipeline:
+    def filter(
+        self, name: str, condition: pc.Expression, **options: Unpack[MapOptions]
+    ) -> Pipeline:
         """Add a step that keeps the rows an Arrow expression is true of; options as in `map`."""
         return self.map(name, Filter.of(condition, f"step {name!r}"), **options)
 
