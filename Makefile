@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java run plan test quick lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults measured bench-loop clean
+.PHONY: help setup java run plan test quick lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults attach-faults measured bench-loop clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,11 @@ soak: setup java  ## Half an hour at a steady rate: is memory flat, does nothing
 
 measured: setup java  ## Hold the simulator to what the engine does, on a machine that does nothing else
 	$(BIN)/pytest -m measured -s tests/experiments/test_calibration.py
+
+attach-faults: setup java  ## Compare attached queries of every kind, disturbed in every way, with unattached ones; takes long
+	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move scale
+	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move kill
+	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move thread
 
 faults: setup java  ## Every fault for every application, then random schedules; takes a while
 	$(BIN)/penstock chaos --matrix

@@ -46,7 +46,7 @@ ONLY = {
 }
 
 #: What alone may import Spark.
-SPARK = ("penstock.runtimes.spark", "penstock.spark")
+SPARK = ("penstock.runtimes.attached", "penstock.runtimes.spark", "penstock.spark")
 
 PURE = ("common", "model", "strategies", "control")
 

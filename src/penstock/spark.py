@@ -1,8 +1,11 @@
 """Pipelines on Spark: ``session`` makes a session, ``start`` runs a pipeline on it.
 
-``start_together`` runs several that share its nodes.
+``start_together`` runs several that share its nodes. ``attach`` measures, places and scales a
+Structured Streaming query that runs unchanged.
 """
 
+from penstock.runtimes.attached.attach import AttachedSession, NotAttached, attach
+from penstock.runtimes.attached.query import AttachedQuery
 from penstock.runtimes.spark.dataframe_sink import Writer
 from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.runtimes.spark.group import Group, start_together
@@ -11,11 +14,15 @@ from penstock.runtimes.spark.query import Query, start
 from penstock.runtimes.spark.session import cluster, embedded, session
 
 __all__ = [
+    "AttachedQuery",
+    "AttachedSession",
     "ExecutorLost",
     "Group",
+    "NotAttached",
     "Options",
     "Query",
     "Writer",
+    "attach",
     "cluster",
     "embedded",
     "session",

@@ -30,7 +30,7 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Commands that start Spark, or take minutes.
-SLOW = ("calibrate", "chaos", "compare", "reproduce", "run", "state-bench")
+SLOW = ("calibrate", "chaos", "compare", "reproduce", "run", "state-bench", "submit")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

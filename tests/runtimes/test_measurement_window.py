@@ -34,10 +34,10 @@ def instances(ms_a_tuple: Sequence[float], tuples: Sequence[int] = (100,) * 3) -
 def added(
     window: MeasurementWindow, rows: int, interval_s: float = 2.0, waiting: int = 0, **kw: Any
 ) -> None:
-    result: Any = SimpleNamespace(stats=kw.get("stats", ()))
+    stats: Any = kw.get("stats", ())
     batch = BatchRecord("run", 0, 0.0, 500.0, rows_in=rows)
     made = kw.get("instances", instances((1.0, 1.0, 1.0)))
-    window.add(result, Observed(batch, made, (), 0, 0), interval_s, waiting)
+    window.add(Observed(batch, made, (), 0, 0), interval_s, waiting, stats)
 
 
 def test_a_step_of_the_rate_shows_within_a_few_batches() -> None:

@@ -20,6 +20,7 @@ from penstock.cli import (
     simulate,
     state_bench,
     strategies,
+    submit,
 )
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.command("plan", help=plan.HELP)(plan.plan)
 app.command("run", help=run.HELP)(run.run)
+app.command("submit", help=submit.HELP, context_settings=submit.SETTINGS)(submit.submit)
 app.command("simulate", help=simulate.HELP)(simulate.simulate_command)
 app.command("compare", help=compare.HELP)(compare.compare_command)
 app.command("calibrate", help=calibrate.HELP)(calibrate.calibrate)

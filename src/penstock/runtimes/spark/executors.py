@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 from penstock.control.runtime import ActionFailed
 from penstock.model import Cluster
 from penstock.runtimes.spark.errors import ExecutorLost
-from penstock.runtimes.spark.jvm import Executor, Jvm
+from penstock.runtimes.spark.jvm import Executor
 from penstock.runtimes.spark.nodes import by_node, cluster_of, executor_ids, stand_apart
 
 #: Seconds between two looks for executors that came later.
@@ -25,12 +26,38 @@ def no_warm_up(only: Collection[str] | None) -> None:
     """Do nothing: the executors run tasks that need no preparation."""
 
 
+class Manager(Protocol):
+    """What lists, requests and releases executors; `Jvm` does it."""
+
+    @property
+    def master(self) -> str:
+        """The cluster manager, as messages name it."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Spark was stopped, or is just being."""
+        ...
+
+    def executors(self) -> list[Executor]:
+        """List the executors that are alive."""
+        ...
+
+    def request_executors(self, total: int) -> bool:
+        """Ask for executors until there are so many; False where that is not possible."""
+        ...
+
+    def release_executors(self, ids: list[str]) -> bool:
+        """Give up executors; False where that is not possible."""
+        ...
+
+
 class Executors:
     """The executors that one run may use; those that come later are warmed up first.
 
     Parameters
     ----------
-    jvm : Jvm
+    jvm : Manager
         Lists, requests and releases the executors.
     warm_up : callable
         Raises `ExecutorLost` when an executor is lost meanwhile.
@@ -43,7 +70,7 @@ class Executors:
         The nodes as of the last `look`.
     """
 
-    def __init__(self, jvm: Jvm, warm_up: WarmUp = no_warm_up) -> None:
+    def __init__(self, jvm: Manager, warm_up: WarmUp = no_warm_up) -> None:
         self._jvm, self._warm_up = jvm, warm_up
         self._warming = threading.Lock()
         self._gone: set[str] = set()
@@ -63,6 +90,11 @@ class Executors:
         self._ids = executor_ids(executors, self.apart)
         self.cluster = cluster_of(executors, self.apart)
         return self.cluster
+
+    @property
+    def executor_ids(self) -> Mapping[str, str]:
+        """Id of the executor at each location of a plan, as of the last `look`."""
+        return self._ids
 
     def executor_of(self, location: str) -> str:
         """Return the id of the executor at a location of a plan, as of the last `look`."""

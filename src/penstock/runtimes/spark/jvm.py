@@ -23,7 +23,9 @@ _INSTALLED: WeakKeyDictionary[SparkContext, Jvm] = WeakKeyDictionary()
 
 #: Classes and their code by JVM, which outlives a SparkContext: Py4J remembers methods by the name
 #: of their class, and takes those of a class that is compiled again for those of the first.
-_COMPILED: WeakKeyDictionary[Any, tuple[dict[str, Any], dict[str, bytes]]] = WeakKeyDictionary()
+_COMPILED: WeakKeyDictionary[Any, dict[str, tuple[dict[str, Any], dict[str, bytes]]]] = (
+    WeakKeyDictionary()
+)
 
 
 @dataclass(frozen=True)
@@ -80,19 +82,54 @@ class RunningTask:
     seconds: float
 
 
-class Jvm:
-    """Our classes in one SparkContext."""
+class Context:
+    """A SparkContext whose executors are requested and released.
+
+    Parameters
+    ----------
+    sc : SparkContext
+    """
 
     def __init__(self, sc: SparkContext) -> None:
         self._sc = sc
-        made, code = _compiled(sc)
+        java: Any = sc._jsc
+        self._context: Any = java.sc()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Spark was stopped, or is just being: what is asked of it then may fail anyhow."""
+        context: Any = self._sc._jsc
+        try:
+            return context is None or bool(context.sc().isStopped())
+        except (Py4JError, OSError):
+            # The JVM itself is gone.
+            return True
+
+    @property
+    def master(self) -> str:
+        """The cluster manager, as messages name it."""
+        return str(self._sc.master)
+
+    def request_executors(self, total: int) -> bool:
+        """Ask for executors until there are so many; False where that is not possible."""
+        jvm: Any = self._sc._jvm
+        empty = jvm.PythonUtils.toScalaMap({})
+        return bool(self._context.requestTotalExecutors(total, 0, empty))
+
+    def release_executors(self, ids: list[str]) -> bool:
+        """Give up executors; False where that is not possible."""
+        jvm: Any = self._sc._jvm
+        return bool(self._context.killExecutors(jvm.PythonUtils.toSeq(ids)))
+
+
+class Jvm(Context):
+    """Our classes in one SparkContext."""
+
+    def __init__(self, sc: SparkContext) -> None:
+        super().__init__(sc)
+        made, code = compiled(sc, __package__, _SOURCES)
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-jvm-")
-        jar = Path(self._folder.name) / "penstock-placement.jar"
-        with zipfile.ZipFile(jar, "w") as out:
-            for name, binary in code.items():
-                out.writestr(name.replace(".", "/") + ".class", binary)
-        sc._jsc.addJar(str(jar))
-        self._context: Any = sc._jsc.sc()
+        ship(sc, code, Path(self._folder.name) / "penstock-placement.jar")
         self._facts, self._wiring = (_instance(made[name]) for name in ("Facts", "Wiring"))
         self._facts.listen(self._context)
 
@@ -126,37 +163,11 @@ class Jvm:
     def _local(self) -> bool:
         return str(self._sc.master).startswith("local[") or self._sc.master == "local"
 
-    @property
-    def stopped(self) -> bool:
-        """Whether Spark was stopped, or is just being: what is asked of it then may fail anyhow."""
-        context: Any = self._sc._jsc
-        try:
-            return context is None or bool(context.sc().isStopped())
-        except (Py4JError, OSError):
-            # The JVM itself is gone.
-            return True
-
     def gone(self, wanted: set[str]) -> set[str]:
         """Tell which executors the scheduler has given up; `executors` hears of it a bit later."""
         if self._local:
             return set()
         return wanted - set(str(self._context.getExecutorIds().mkString(",")).split(","))
-
-    @property
-    def master(self) -> str:
-        """The cluster manager, as messages name it."""
-        return str(self._sc.master)
-
-    def request_executors(self, total: int) -> bool:
-        """Ask for executors until there are so many; False where that is not possible."""
-        jvm: Any = self._sc._jvm
-        empty = jvm.PythonUtils.toScalaMap({})
-        return bool(self._context.requestTotalExecutors(total, 0, empty))
-
-    def release_executors(self, ids: list[str]) -> bool:
-        """Give up executors; False where that is not possible."""
-        jvm: Any = self._sc._jvm
-        return bool(self._context.killExecutors(jvm.PythonUtils.toSeq(ids)))
 
     def running(self, group: str) -> list[RunningTask]:
         """List the tasks of a job group that run now."""
@@ -188,25 +199,43 @@ class Jvm:
         return facts
 
 
-def _compiled(sc: SparkContext) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return our classes by name, and their code, compiled when a JVM is first used."""
-    found = _COMPILED.get(sc._gateway)
-    if found is not None:
-        return found
+def compiled(
+    sc: SparkContext, package: str, names: tuple[str, ...]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return classes by name, and their code, compiled when a JVM is first used.
+
+    Parameters
+    ----------
+    package : str
+        Python package in whose folder ``java`` the sources are.
+    names : tuple of str
+        The classes; one may use those before it.
+    """
+    known = _COMPILED.setdefault(sc._gateway, {})
+    if package in known:
+        return known[package]
     jvm: Any = sc._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     made: dict[str, Any] = {}
     code: dict[str, bytes] = {}
-    for name in _SOURCES:
+    for name in names:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(loader)
-        text = (files(__package__) / "java" / f"{name}.java").read_text(encoding="utf-8")
+        text = (files(package) / "java" / f"{name}.java").read_text(encoding="utf-8")
         compiler.cook(f"{name}.java", jvm.java.io.StringReader(text))
         code.update({str(k): bytes(v) for k, v in dict(compiler.getBytecodes()).items()})
         loader = compiler.getClassLoader()
         made[name] = loader.loadClass(f"penstock.{name}")
-    _COMPILED[sc._gateway] = (made, code)
+    known[package] = (made, code)
     return made, code
+
+
+def ship(sc: SparkContext, code: dict[str, bytes], jar: Path) -> None:
+    """Have executors load classes from a jar, which must stay as long as Spark does."""
+    with zipfile.ZipFile(jar, "w") as out:
+        for name, binary in code.items():
+            out.writestr(name.replace(".", "/") + ".class", binary)
+    sc._jsc.addJar(str(jar))
 
 
 def _instance(made: Any) -> Any:

@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 
 from penstock.common.arrays import FloatArray
-from penstock.engine.driver.driver import BatchResult
+from penstock.engine.results import InstanceStats
 from penstock.model import Measurements, Sample, Utilisation
 from penstock.runtimes.spark.monitor import Observed
 from penstock.store.histogram import Histogram
@@ -45,6 +45,8 @@ class Seen:
     partitions : mapping of str to array
         Rows of each router partition of a target.
     hot_keys : mapping of str to mapping of int to int
+    costs : tuple of InstanceRecord
+        What instances are charged with.
     """
 
     observed: Observed
@@ -52,6 +54,7 @@ class Seen:
     waiting: int
     partitions: Mapping[str, FloatArray]
     hot_keys: Mapping[str, Mapping[int, int]]
+    costs: tuple[InstanceRecord, ...]
 
 
 class MeasurementWindow:
@@ -61,20 +64,36 @@ class MeasurementWindow:
         self._seen: deque[Seen] = deque(maxlen=LENGTH)
         self._recent: deque[Seen] = deque(maxlen=LENGTH)
 
-    def add(self, result: BatchResult, observed: Observed, interval_s: float, waiting: int) -> None:
-        """Take note of a batch."""
+    def add(
+        self,
+        observed: Observed,
+        interval_s: float,
+        waiting: int,
+        stats: Sequence[InstanceStats] = (),
+        costs: Sequence[InstanceRecord] | None = None,
+    ) -> None:
+        """Take note of a batch.
+
+        Parameters
+        ----------
+        stats : sequence of InstanceStats
+            Rows by router partition and by hot key, where tasks counted them.
+        costs : sequence of InstanceRecord, optional
+            What instances are charged with, where that is not what they took by themselves.
+        """
         partitions: dict[str, FloatArray] = {}
         hot: dict[str, dict[int, int]] = {}
-        for stats in result.stats:
-            for vertex, counts in stats.partitions.items():
+        for one in stats:
+            for vertex, counts in one.partitions.items():
                 found = np.asarray(counts, dtype=np.float64)
                 known = partitions.get(vertex)
                 partitions[vertex] = found if known is None else known + found
-            for vertex, keys in stats.hot_keys.items():
+            for vertex, keys in one.hot_keys.items():
                 total = hot.setdefault(vertex, {})
                 for key, rows in keys.items():
                     total[key] = total.get(key, 0) + rows
-        seen = Seen(observed, max(interval_s, 1e-3), waiting, partitions, hot)
+        charged = observed.instances if costs is None else tuple(costs)
+        seen = Seen(observed, max(interval_s, 1e-3), waiting, partitions, hot, charged)
         self._seen.append(seen)
         self._recent.append(seen)
 
@@ -87,6 +106,11 @@ class MeasurementWindow:
         """Time that a batch takes."""
         times = [one.observed.batch.duration_ms for one in self._recent]
         return median(times) if times else 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Source tuples that waited after the last batch."""
+        return self._recent[-1].waiting if self._recent else 0
 
     def rates(self) -> tuple[float, float]:
         """Source tuples a second that were processed, and that came in the last few batches."""
@@ -205,7 +229,7 @@ def _sample(one: Seen, slow: Mapping[str, float], cores: Mapping[str, float]) ->
     tuples: dict[str, list[float]] = {}
     spent: dict[str, list[float]] = {}
     use: dict[str, float] = {}
-    for record in sorted(one.observed.instances, key=lambda i: (i.operator, i.index)):
+    for record in sorted(one.costs, key=lambda i: (i.operator, i.index)):
         seconds = (record.run_ms or 0.0) / 1000.0 / slow.get(record.node, 1.0)
         tuples.setdefault(record.operator, []).append(float(record.tuples_in))
         spent.setdefault(record.operator, []).append(seconds)

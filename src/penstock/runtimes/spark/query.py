@@ -388,7 +388,7 @@ class Query:
         # What a batch takes has come since the one before began, however long itself it takes.
         before, self._last_start = self._last_start, started
         interval_s = duration_ms / 1000.0 if before is None else started - before
-        self.window.add(result, observed, interval_s, waiting)
+        self.window.add(observed, interval_s, waiting, result.stats)
         if result.inband is not None:
             # A batch that state came with says little of the plan.
             self.window.changed()

@@ -1,0 +1,1 @@
+"""Structured Streaming queries that run unchanged: measured, explained, placed and scaled."""

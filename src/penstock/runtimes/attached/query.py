@@ -1,0 +1,257 @@
+"""One attached query: measured after every batch, and kept fitting by the control loop."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from penstock.control.events import Event
+from penstock.control.explain import explain
+from penstock.control.loop import Loop
+from penstock.control.recorder import Recorder
+from penstock.control.settings import Settings
+from penstock.model import Plan
+from penstock.runtimes.attached.progress import parse
+from penstock.runtimes.attached.runtime import AttachedRuntime, Steering
+from penstock.runtimes.attached.topology import graph_of
+from penstock.runtimes.attached.unchanged import ADVICE, Unchanged
+from penstock.runtimes.spark.monitor import Observed
+from penstock.store.records import EventRecord, PlanRecord, RunRecord, RunStatus
+from penstock.store.store import MetricsStore
+from penstock.strategies import Strategy
+
+#: Kind of the events that say how attaching goes.
+ATTACHED = "attached"
+
+#: Failures in a row after which a query is left alone.
+PATIENCE = 3
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How queries are attached.
+
+    Parameters
+    ----------
+    strategy : Strategy
+    control : Settings or None
+        How the loop behaves; None: measure only.
+    store : MetricsStore or None
+        Where every batch and decision is recorded; None: nowhere.
+    seed : int
+    on_batch, on_decision : callable, optional
+        Told every batch and every decision.
+    """
+
+    strategy: Strategy
+    control: Settings | None = None
+    store: MetricsStore | None = None
+    seed: int = 0
+    on_batch: Callable[[Observed], None] | None = None
+    on_decision: Callable[[Event], None] | None = None
+
+
+class AttachedQuery:
+    """What Penstock sees and does of one streaming query that runs unchanged.
+
+    Made by `attach`. Everything happens in a thread beside the query; what goes wrong there becomes
+    one of `events`, and the query goes on.
+
+    Parameters
+    ----------
+    id, name : str
+        Of the query.
+    steering : Steering
+    watching : Watching
+    fixed_nodes : callable
+        As in `AttachedRuntime`.
+    leave : callable
+        Tells Spark's listener that the query is of no interest any more.
+
+    Attributes
+    ----------
+    run : str
+        Under which the store keeps it.
+    decisions : list of Event
+        All decisions of the loop, each as far as it is.
+    events : list of str
+        What else is worth knowing, a sentence each.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        name: str,
+        steering: Steering,
+        watching: Watching,
+        *,
+        fixed_nodes: Callable[[], str] = lambda: "",
+        leave: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.id, self.name = id, name
+        self.run = uuid.uuid4().hex[:12]
+        self.events: list[str] = []
+        self.runtime: AttachedRuntime | None = None
+        self.loop: Loop | None = None
+        self.attached = True
+        self.batches = 0
+        self._decisions: dict[int, Event] = {}
+        self._advice: tuple[str, ...] = ()
+        self._steering, self._watching = steering, watching
+        self._fixed_nodes, self._leave = fixed_nodes, leave
+        self._numbers = itertools.count()
+        self._failures = 0
+        self._record = RunRecord(self.run, name, watching.strategy.name, time.time())
+        self._recorder: Recorder | None = None
+        if watching.store is not None:
+            watching.store.put_run(self._record)
+            self._recorder = Recorder(
+                watching.store, self.run, clock=time.time, number=lambda: next(self._numbers)
+            )
+
+    # ---- what a user calls
+
+    @property
+    def decisions(self) -> list[Event]:
+        """Decisions of the loop in their order, each as far as it is."""
+        return list(self._decisions.values())
+
+    @property
+    def plan(self) -> Plan | None:
+        """Where every state partition is to run; None until a batch was seen."""
+        return self.runtime.plan if self.runtime is not None else None
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What the strategy would change in the query or its settings."""
+        return self._advice
+
+    def explain(self) -> str:
+        """Tell what was decided and why, what is advised, and what went wrong."""
+        told = [explain(event) for event in self.decisions]
+        if not told:
+            told = [f"{self.batches} batches of {self.name} were seen, nothing was decided."]
+        return "\n".join([*told, *self._advice, *self.events])
+
+    def detach(self) -> None:
+        """Leave the query alone from now on; Spark's settings are as they were."""
+        self._detach("detached", RunStatus.STOPPED)
+
+    # ---- what the listener's thread calls
+
+    def batch(self, text: str) -> None:
+        """Take note of a batch; whatever goes wrong is told and not raised."""
+        if not self.attached:
+            return
+        try:
+            self._batch(text)
+            self._failures = 0
+        except Exception as error:  # noqa: BLE001 - the query must not notice
+            self.failed(error)
+
+    def lost(self, executor: str, why: str) -> None:
+        """Hear that an executor is gone."""
+        if not self.attached or self.runtime is None:
+            return
+        try:
+            if self.runtime.lost(executor):
+                self.note(f"executor {executor} is gone: {why}")
+                if self.loop is not None:
+                    self.loop.tick(urgent=True)
+        except Exception as error:  # noqa: BLE001 - the query must not notice
+            self.failed(error)
+
+    def terminated(self) -> None:
+        """Hear that the query has ended."""
+        self._detach("the query has ended", RunStatus.FINISHED)
+
+    def failed(self, error: Exception) -> None:
+        """Tell what went wrong; after some failures in a row leave the query alone."""
+        self._failures += 1
+        self.note(f"Penstock failed, the query goes on: {type(error).__name__}: {error}")
+        if self._failures >= PATIENCE:
+            self._detach("left alone after repeated failures", RunStatus.FAILED)
+
+    def note(self, text: str) -> None:
+        """Keep a sentence, in the store too."""
+        self.events.append(text)
+        store = self._watching.store
+        if store is not None:
+            number = next(self._numbers)
+            store.put_event(EventRecord(self.run, number, time.time(), ATTACHED, text))
+
+    def _batch(self, text: str) -> None:
+        batch = parse(text)
+        if self.runtime is None:
+            graph = graph_of(self.name, batch)
+            if graph is None:
+                return
+            for problem in graph.not_placed:
+                self.note(problem)
+            self.runtime = AttachedRuntime(
+                self.id,
+                self._steering,
+                graph,
+                batch,
+                strategy=self._watching.strategy.name,
+                clock=time.monotonic,
+                fixed_nodes=self._fixed_nodes,
+            )
+            self._begin_loop(self.runtime)
+            self._put_plan(batch.number)
+        observed = self.runtime.take(batch, self.run)
+        if observed is None:
+            return
+        self.batches += 1
+        if self._watching.store is not None:
+            self._watching.store.put_batch(observed.batch, observed.instances, observed.edges)
+        if self._watching.on_batch is not None:
+            self._watching.on_batch(observed)
+        if self.loop is not None:
+            self.loop.tick()
+            self._advise(self.loop)
+
+    def _begin_loop(self, runtime: AttachedRuntime) -> None:
+        watching = self._watching
+        if watching.control is None:
+            return
+        self.loop = Loop(
+            runtime,
+            Unchanged(watching.strategy),
+            watching.control.starting_with(len(runtime.cluster)),
+            clock=time.perf_counter,
+            seed=watching.seed,
+            listener=self._decided,
+        )
+
+    def _advise(self, loop: Loop) -> None:
+        reasons = loop.decision.reasons if loop.decision is not None else ()
+        found = tuple(reason.text for reason in reasons if reason.text.startswith(ADVICE))
+        for text in found:
+            if text not in self._advice:
+                self._advice = (*self._advice, text)
+                self.note(text)
+
+    def _decided(self, event: Event) -> None:
+        self._decisions[event.number] = event
+        if self._recorder is not None:
+            self._recorder(event)
+        if self._watching.on_decision is not None:
+            self._watching.on_decision(event)
+
+    def _put_plan(self, batch: int) -> None:
+        if self._watching.store is not None and self.plan is not None:
+            self._watching.store.put_plan(PlanRecord(self.run, batch, self.plan))
+
+    def _detach(self, why: str, status: RunStatus) -> None:
+        if not self.attached:
+            return
+        self.attached = False
+        self._leave(self.id)
+        self.note(why)
+        if self._watching.store is not None:
+            ended = replace(self._record, ended_at_s=time.time(), status=status)
+            self._watching.store.put_run(ended)
