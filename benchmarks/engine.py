@@ -204,7 +204,7 @@ def skew(
         for name, run in (
             ("spark native", _wait_native),
             ("penstock, hash", lambda *a: _wait_penstock(*a, replan=False)),
-            ("penstock, dealt anew", lambda *a: _wait_penstock(*a, replan=True)),
+            ("penstock, repartitioned", lambda *a: _wait_penstock(*a, replan=True)),
         ):
             if name.partition(" ")[0].rstrip(",") != side:
                 continue

@@ -151,7 +151,7 @@ def test_a_person_reads_plan_reasons_and_comparison() -> None:
     assert result.exit_code == 0
     assert "each 0.7286 cores, 1,789 MB, 4 processes" in result.stdout
     assert "node-0    70%  lines[0] split[0,2] count[0,2,4]" in result.stdout
-    assert "why: 12 instances dealt in turn" in result.stdout
+    assert "why: 12 instances placed in turn" in result.stdout
     assert "Comparison" in result.stdout
 
 

@@ -19,7 +19,7 @@ from penstock.common.key_hashing import BLOCK
 from penstock.model import InvalidValue, NotAllowed, RoutingTable
 from penstock.model.cost import lit
 from penstock.strategies.route import Destination, Router, combine, hash_keys, routers
-from penstock.strategies.route.fill import dealt_level
+from penstock.strategies.route.fill import level_counts
 from penstock.strategies.route.hash import Hash
 from penstock.strategies.route.hot_key import HotKey
 from penstock.strategies.route.partial_key import PartialKey, two_choices
@@ -235,7 +235,7 @@ def test_split_keys_go_where_least_of_the_batch_goes() -> None:
 )
 def test_pouring_levels_the_lowest(loads: list[int], tuples: int, turn: int) -> None:
     before = np.array(loads, dtype=np.int64)
-    counts = dealt_level(before, tuples, turn)
+    counts = level_counts(before, tuples, turn)
     after = before + counts
     assert counts.min() >= 0
     assert int(counts.sum()) == tuples

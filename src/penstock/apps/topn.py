@@ -26,7 +26,7 @@ from penstock.pipeline.sources.readers import TextLines
 from penstock.pipeline.sources.text import Text
 from penstock.pipeline.steps import Hints, Link, Sink
 
-#: Groups of the intermediate rankings: more than instances, so that they can be dealt anew.
+#: Groups of the intermediate rankings: more than instances, so that they can be repartitioned.
 GROUPS = 64
 
 KEYS: Mapping[str, tuple[str, ...]] = {"ranks": ("rank",)}
@@ -38,7 +38,7 @@ class TopN(App):
     """Rank words in two steps: counts, rankings of groups of words, one ranking of all.
 
     As in Storm's starter (Sra fig. 1 and 2, Ts fig. 5): ``words -> count -> rank -> total``, by
-    fields, by fields, and global. Words are dealt to 64 intermediate rankings by hash.
+    fields, by fields, and global. Words go to 64 intermediate rankings by hash.
 
     The result is the `n` most frequent words since the start of the stream, as
     ``(rank, word, n)``; of equally frequent words the one first in the alphabet is ahead. Storm's
@@ -185,7 +185,7 @@ class TopNMerge(App):
 
 
 def in_groups(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Deal words to groups by hash."""
+    """Give words to groups by hash."""
     groups = (hash_keys(batch.column("word")) % np.uint64(GROUPS)).astype(np.int32)
     return batch.append_column("group", pa.array(groups))
 

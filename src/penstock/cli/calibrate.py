@@ -18,8 +18,8 @@ from penstock.cli.progress import Progress
 
 HELP = """Measure what tuples, hops and tasks cost on Spark, and write it for 'penstock simulate'.
 
-The application runs in batches of several sizes under three placements: all instances in one place,
-dealt in turn, neighbours always apart. Without --master an embedded cluster is started. With
+The application runs in batches of several sizes under three placements: all instances on one node,
+in turn, neighbours always apart. Without --master an embedded cluster is started. With
 --check every placement is then run at that rate and simulated, and the errors are shown.
 
 Exit codes: 0 fine, 2 bad input, 130 interrupted.

@@ -28,7 +28,7 @@ TITLES = {
     "sizes": "one instance, saved; then its node is lost, and it is rebuilt",
     "moved": "instances of all nodes, saved at once; then each moves to the next node",
     "lost": "instances of one node, saved; then the node is lost, and the others rebuild them",
-    "missing": "one instance rebuilt while further keepers are missing",
+    "missing": "one instance restored while further backup nodes are missing",
 }
 
 HELP = """Measure how long state takes to save, to rebuild and to move, by peers and by checkpoint.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HashArray = npt.NDArray[np.uint64]
 
-#: Raised whenever a key gets another hash: state that was dealt by other hashes is not found again.
+#: Raised whenever a key gets another hash: state that went by other hashes is not found again.
 HASHING = 4
 
 #: Seed of all hashes. Changing it would send every key, and its state, somewhere else.

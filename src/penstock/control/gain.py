@@ -92,7 +92,7 @@ def expect(
         found = [
             Expectation("lit", *pair, operator=name, rate_per_s=rate)
             for name in sorted(routed)
-            if (pair := _dealt(name, running, target, demand)) is not None
+            if (pair := _balance_of(name, running, target, demand)) is not None
         ]
         if found:
             return max(found, key=lambda e: e.before - e.predicted)
@@ -151,7 +151,7 @@ def _words(expected: Expectation) -> str:
     }[expected.figure]
 
 
-def _dealt(
+def _balance_of(
     operator: str, running: Plan, target: Plan, demand: Measurements
 ) -> tuple[float, float] | None:
     """LIT of an operator under the old table and under the new one, by the measured partitions."""

@@ -99,13 +99,15 @@ def schedules(seed: int, count: int, apps: Sequence[str], nodes: int = 4) -> lis
         Nodes of the cluster, at least 3.
     """
     if nodes < 3:
-        raise InvalidValue("nodes", "chaos", "at least 3: a home and two that keep", nodes)
+        raise InvalidValue(
+            "nodes", "chaos", "at least 3: one that owns state and two that back it up", nodes
+        )
     return [_schedule(seed, number, apps[number % len(apps)], nodes) for number in range(count)]
 
 
 def _schedule(seed: int, number: int, app: str, nodes: int) -> Schedule:
     rng = np.random.default_rng([seed, number])
-    # More than one keeper less than there are makes a code of copies, which is a code, too.
+    # More than one backup node less than there are makes a code of copies, which is a code, too.
     parity = int(rng.integers(1, min(2, nodes - 2) + 1))
     spoilt: set[int] = set()
     faults: list[Fault] = []

@@ -29,7 +29,7 @@ def sized_for(graph: InstanceGraph, count: int) -> Cluster:
 
     With a total demand `T` and a largest instance `d`, a node gets ``max(T / (0.7 * count),
     T / count + d)`` of CPU, memory and I/O: spread evenly, the demand takes 70 % of every node, and
-    whatever the sizes of the instances are, dealing each to the emptiest node never runs over.
+    whatever the sizes of the instances are, giving each to the emptiest node never runs over.
     Each node has 4 processes with so many slots that they do not bind.
 
     Examples

@@ -20,7 +20,7 @@ class Kind(str, Enum):
 
 
 class Grouping(str, Enum):
-    """How the tuples of an edge are dealt to the target's instances (Sra section 2.1).
+    """How the tuples of an edge are distributed over the target's instances (Sra section 2.1).
 
     ``shuffle`` and ``none`` spread evenly; ``fields`` sends a key to one instance;
     ``partial-key`` to the lighter of two; ``hot-key`` spreads hot keys over all and sends others to
@@ -106,7 +106,7 @@ class Operator:
 
     @property
     def routed(self) -> bool:
-        """Whether its keys belong to instances, so that a routing table deals them."""
+        """Whether its keys belong to instances, so that a routing table distributes them."""
         return self.kind is Kind.STATEFUL or self.splittable
 
     def __post_init__(self) -> None:
@@ -157,7 +157,7 @@ class Edge:
     source, target : str
         Names of the operators.
     grouping : Grouping
-        How tuples are dealt to the target's instances.
+        How tuples are distributed over the target's instances.
     shares : tuple of float or None
         Part of the stream that each of the target's instances receives, for ``fields``, ``direct``
         and ``custom``. None: equal parts.

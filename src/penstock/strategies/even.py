@@ -1,4 +1,4 @@
-"""Storm's default: instances dealt out over the slots in turn."""
+"""Storm's default: instances go to the slots in turn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from penstock.strategies.replan import finish
 @register
 @dataclass(frozen=True)
 class Even(Checked):
-    """Deal instances round robin over all worker slots, nodes in turn.
+    """Place instances round robin over all worker slots, nodes in turn.
 
     Apache Storm's `EvenScheduler`: slots are sorted so that the first slot of every node comes
-    before the second of any, and executors are dealt to them in order. It sees neither load nor
+    before the second of any, and executors go to them in order. It sees neither load nor
     traffic.
     """
 
@@ -29,15 +29,15 @@ class Even(Checked):
     origin: ClassVar[str] = "Apache Storm, EvenScheduler"
 
     def plan(self, request: Request) -> Plan | Keep:
-        """Deal the instances out."""
+        """Place the instances in turn."""
         cluster = request.cluster
         node = np.repeat(np.arange(len(cluster)), cluster.processes)
         process = np.arange(len(node)) - cluster.first_process[node]
         turn = np.lexsort((node, process))
-        dealt = turn[np.arange(len(request.graph)) % len(turn)]
+        slot = turn[np.arange(len(request.graph)) % len(turn)]
         reason = Reason(
-            f"{len(request.graph)} instances dealt in turn over {len(turn)} processes "
+            f"{len(request.graph)} instances placed in turn over {len(turn)} processes "
             f"of {len(cluster)} nodes",
             {"instances": len(request.graph), "processes": len(turn), "nodes": len(cluster)},
         )
-        return finish(request, self.name, Placed(node[dealt], process[dealt], (reason,)))
+        return finish(request, self.name, Placed(node[slot], process[slot], (reason,)))

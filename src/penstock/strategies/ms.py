@@ -37,7 +37,7 @@ class MsStream(Checked):
     summary: ClassVar[str] = "two-tier routing and groups by a graph network (Ms-Stream)"
     origin: ClassVar[str] = "Ms-Stream"
 
-    chi: float = param(1.0, "LIT above which keys are dealt anew (eq. 10).", least=0)
+    chi: float = param(1.0, "LIT above which keys are repartitioned (eq. 10).", least=0)
     eta: float = param(0.4, "LIN above which nodes are (eq. 38).", least=0)
     xi: float = param(0.8, "Load that a node should not exceed (eq. 37).", least=0.01, most=1)
     mu: float = param(
@@ -49,7 +49,7 @@ class MsStream(Checked):
     polish: int = param(8, "Passes of local search at the end; 0: the paper alone.", least=0)
 
     def plan(self, request: Request) -> Plan | Keep:
-        """Deal the keys, split the graph, place the groups; or keep what is in balance.
+        """Distribute the keys, split the graph, place the groups; or keep what is in balance.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class MsStream(Checked):
         return finish(request, self.name, placed, routing=routing, limit=limit)
 
     def routing(self, request: Request) -> tuple[Mapping[str, RoutingTable], tuple[Reason, ...]]:
-        """Tables of the operators whose keys belong to instances, dealt anew where they lag."""
+        """Tables of the operators whose keys belong to instances, repartitioned where they lag."""
         keyed = {e.target for e in request.topology.edges if e.grouping is Grouping.FIELDS}
         tables: dict[str, RoutingTable] = {}
         reasons: list[Reason] = []

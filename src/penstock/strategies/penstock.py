@@ -35,8 +35,8 @@ class Penstock(Checked):
     (`scale.head_room`), and searches for the placement on them that crosses nodes least
     (`partition.portfolio`); inside a node the instances that talk most share a process. A new plan
     is made on overload, on spare nodes or on a clear gain (`trigger.head_room`); it starts from the
-    running one, and begins afresh only where that gains clearly more. Skewed keys are dealt anew
-    between the instances, and keys hotter than an instance are split (`route.skew`).
+    running one, and begins afresh only where that gains clearly more. Skewed keys are repartitioned
+    over the instances, and keys hotter than an instance are split (`route.skew`).
     """
 
     name: ClassVar[str] = "penstock"
@@ -183,7 +183,7 @@ class Penstock(Checked):
         return finish(request, self.name, placed, routing=routing, limit=limit)
 
     def _rerouted(self, request: Request) -> Plan | Keep:
-        """Deal keys anew; no instance moves for that."""
+        """Repartition keys; no instance moves for that."""
         running = request.running
         assert running is not None
         routing, notes = self._routing(request)

@@ -27,7 +27,7 @@ class Spark(Checked):
     offer in a new random order. A stage is a layer of the topology, and starts with all cores free.
 
     The plan is a forecast for its costs, not an order: it is not pinned, and every batch of a real
-    run deals anew.
+    run is scheduled anew.
     """
 
     name: ClassVar[str] = "spark"
@@ -35,7 +35,7 @@ class Spark(Checked):
     origin: ClassVar[str] = "Apache Spark, TaskSchedulerImpl.resourceOffers"
 
     def plan(self, request: Request) -> Plan | Keep:
-        """Deal each stage out as Spark would."""
+        """Offer each stage to executors as Spark would."""
         graph, cluster = request.graph, request.cluster
         owner = np.repeat(np.arange(len(cluster)), cluster.processes)
         cores = executor_cores(cluster)
@@ -44,8 +44,8 @@ class Spark(Checked):
         for layer in graph.topology.layers:
             spans = [graph.span(name) for name in layer]
             tasks = np.concatenate([np.arange(span.start, span.stop) for span in spans])
-            dealt, rounds = _deal(len(tasks), cores, request.rng)
-            executor[tasks] = dealt
+            offered, rounds = _offer(len(tasks), cores, request.rng)
+            executor[tasks] = offered
             waves = max(waves, rounds)
         node_of = owner[executor]
         process_of = executor - cluster.first_process[node_of]
@@ -85,7 +85,7 @@ def executor_cores(cluster: Cluster) -> IntArray:
     return cores if cores.any() else np.ones(len(owner), dtype=np.int64)
 
 
-def _deal(tasks: int, cores: IntArray, rng: np.random.Generator) -> tuple[IntArray, int]:
+def _offer(tasks: int, cores: IntArray, rng: np.random.Generator) -> tuple[IntArray, int]:
     """Executor of each task of a stage, and how many times offers were made."""
     waves = -(-tasks // int(cores.sum()))
     offers: list[IntArray] = []

@@ -105,7 +105,7 @@ class Sra(Checked):
         return replace(drained, reasons=(*scaled.reasons, *drained.reasons))
 
     def _end(self, request: Request, scaled: Scaled, why: tuple[Reason, ...]) -> Plan | Keep:
-        """Mend what is over a limit, deal the instances of a node to its processes, and judge."""
+        """Mend what is over a limit, give the instances of a node to its processes, and judge."""
         graph, cluster, node_of = scaled.graph, request.cluster, scaled.groups
         limit, every = 1.0, request.exact_nodes
         if every:

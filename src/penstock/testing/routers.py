@@ -79,7 +79,7 @@ def check_spreads(router: Router) -> None:
     """Check that many different keys load all instances about equally."""
     for keys in (np.arange(20_000), [f"user-{i}" for i in range(20_000)]):
         held = np.bincount(_route(router, keys, Destination(8)), minlength=8)
-        require(held.max() <= UNEVEN * held.mean(), f"keys are dealt {held.tolist()}")
+        require(held.max() <= UNEVEN * held.mean(), f"keys are distributed {held.tolist()}")
 
 
 def check_one_by_one(router: Router) -> None:

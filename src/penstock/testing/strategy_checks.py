@@ -131,7 +131,7 @@ def check_replan_is_not_worse(strategy: Strategy) -> None:
 
 
 def check_replan_of_another_plan(strategy: Strategy) -> None:
-    """Check that plans of others, packed or dealt out, are only replaced by one no worse."""
+    """Check that plans of others, packed or spread, are only replaced by one no worse."""
     for make in PLAIN.values():
         request = make(0)
         count, nodes = len(request.graph), len(request.cluster)

@@ -27,7 +27,7 @@ from penstock.strategies import Request
 from penstock.strategies.api import make_plan
 from penstock.strategies.route.two_tier import TwoTier
 
-#: Placements that are tried: all in one place, dealt in turn, and neighbours always apart.
+#: Placements that are tried: all on one node, in turn, and neighbours always apart.
 PLACEMENTS = ("together", "even", "apart")
 
 #: Batches of each size that are run, and those at the start of a run that are not counted.

@@ -39,7 +39,7 @@ AT_ONCE = Settings(every=10, cooldown=0, stable_rounds=1, verify=1, max_moves=1_
 
 @dataclass(frozen=True)
 class System:
-    """What is compared: a strategy, and how keys are dealt where its plans have no table.
+    """What is compared: a strategy, and how keys are distributed where its plans have no table.
 
     Parameters
     ----------

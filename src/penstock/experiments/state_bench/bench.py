@@ -71,7 +71,7 @@ class Losing:
         return self.inner.executor_at(location)
 
     def backup_nodes(self) -> Mapping[str, str]:
-        """Return the keepers that are not gone."""
+        """Return the backup nodes that are not gone."""
         found = self.inner.backup_nodes().items()
         return {node: home for node, home in found if self.executor_at(home) not in self.lost}
 
@@ -138,7 +138,7 @@ class StateBench:
         return rows
 
     def missing(self, size_mb: float) -> list[Row]:
-        """Keepers that are lost with the home, up to as many as may be."""
+        """Backup nodes that are lost with the node, up to as many as may be."""
         rows = []
         for gone in range(self.parity + 1):
             took = self._median("peers", [size_mb], [0], [1], lose=True, gone=gone)

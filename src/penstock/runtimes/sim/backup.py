@@ -43,7 +43,7 @@ class Fragments:
 
     @property
     def blocks(self) -> Mapping[tuple[str, int], FragmentedSegment]:
-        """What peers have, by operator and number of the instance; keepers are places."""
+        """What peers have, by operator and number of the instance; backup nodes are hosts."""
         return self._blocks
 
     def settle(self, plan: Plan, nodes: Collection[str]) -> None:
@@ -64,7 +64,7 @@ class Fragments:
             for index, spot in enumerate(spots):
                 home, known = place_of(spot.node), self._blocks.get((name, index))
                 if known is not None and known.size_bytes != size:
-                    # Keys were dealt anew: it is saved whole.
+                    # Keys were repartitioned: it is saved whole.
                     known = None
                 if known is None or (
                     home in places and not self._untouched(known, home, places, code)

@@ -213,7 +213,7 @@ class Fluid:
         processed = np.zeros(len(w))
         for layer in w.layers:
             at = layer.instances
-            arriving[at] += layer.deal @ emitted
+            arriving[at] += layer.routing @ emitted
             processed[at] = np.minimum(self.queue[at] + arriving[at], able[at])
             self._emit(layer.leaving, layer.senders, processed, emitted)
         return processed, arriving, emitted

@@ -19,7 +19,7 @@ class Layer:
     Parameters
     ----------
     instances : array of int
-    deal : sparse array
+    routing : sparse array
         Takes what all edges emit to what the layer's instances receive.
     leaving : array of int
         Edges that leave the layer.
@@ -32,7 +32,7 @@ class Layer:
     """
 
     instances: IntArray
-    deal: sp.csr_array
+    routing: sp.csr_array
     leaving: IntArray
     senders: IntArray
     entries: IntArray
@@ -84,7 +84,7 @@ def layers_of(
         made.append(
             Layer(
                 instances,
-                _deal(instances, into, targets, first, shares),
+                _distribute(instances, into, targets, first, shares),
                 np.array(leaving, dtype=np.int64),
                 np.array([senders[e] for e in leaving], dtype=np.int64),
                 np.concatenate([np.empty(0, dtype=np.int64), *entries]),
@@ -96,7 +96,7 @@ def layers_of(
     return tuple(made)
 
 
-def _deal(
+def _distribute(
     instances: IntArray,
     into: Sequence[int],
     targets: Sequence[int],

@@ -55,8 +55,8 @@ def change_of(
     there is only that. One whose node was lost has it rebuilt from the fragments that are left, or
     from the checkpoint where there is one. One that only changes its process restarts. Where an
     operator's parallelism changes, each of its instances exchanges the part of the state that is
-    dealt anew. A router partition that changes its instance takes its part of the state between the
-    two nodes.
+    repartitioned. A router partition that changes its instance takes its part of the state between
+    the two nodes.
 
     Raises
     ------
@@ -96,12 +96,14 @@ def change_of(
     for name, count in after.parallelism.items():
         span = slice(start, start + count)
         start += count
-        dealt_mb = _dealt_mb(topology, name, before, after)
-        if dealt_mb is None:
+        repartitioned_mb = _repartitioned_mb(topology, name, before, after)
+        if repartitioned_mb is None:
             continue
         speed = np.maximum(bandwidth[new_node[span]], 1e-9)
-        pause[span] = np.maximum(pause[span], np.where(dealt_mb > 0, dealt_mb / speed, 0.0))
-        carried_mb += float(dealt_mb.sum()) / 2.0
+        pause[span] = np.maximum(
+            pause[span], np.where(repartitioned_mb > 0, repartitioned_mb / speed, 0.0)
+        )
+        carried_mb += float(repartitioned_mb.sum()) / 2.0
     gone = sum(max(0, n - after.parallelism.get(name, 0)) for name, n in before.parallelism.items())
     count = int((moved | lost | restarted | fresh).sum()) + gone
     return Change(pause, kept, count, round(carried_mb * 1e6))
@@ -113,7 +115,7 @@ def _rebuilt(
     """State whose node was lost: the instance of the new plan that it comes to, and its way.
 
     That of an instance which the new plan does not have comes to the last one that it has, to be
-    dealt from there.
+    repartitioned from there.
     """
     found: list[tuple[int, Fetch]] = []
     if (before.node_of_in(cluster) >= 0).all():
@@ -169,8 +171,10 @@ def _kept(before: Plan, after: Plan) -> IntArray:
     return np.concatenate(rows)
 
 
-def _dealt_mb(topology: Topology, name: str, before: Plan, after: Plan) -> FloatArray | None:
-    """State that each instance of an operator sends or receives because keys are dealt anew."""
+def _repartitioned_mb(
+    topology: Topology, name: str, before: Plan, after: Plan
+) -> FloatArray | None:
+    """State that each instance of an operator sends or receives because keys are repartitioned."""
     state_mb = topology[name].state_mb
     old, new = before.parallelism.get(name, 0), after.parallelism[name]
     if not state_mb:

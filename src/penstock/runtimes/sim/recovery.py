@@ -54,9 +54,9 @@ def fetch_seconds(
 ) -> FloatArray:
     """Pause of each instance whose state is fetched, in seconds, after that was decided.
 
-    Fragments come from their keepers at once (Sl section 6), and links are shared as by moves: the
-    slowest of an instance's senders, with all that it sends to anybody, and all that the new home
-    receives count. Then they are decoded. All that a checkpoint has comes over one link.
+    Fragments come from their backup nodes at once (Sl section 6), and links are shared as by moves:
+    the slowest of an instance's senders, with all that it sends to anybody, and all that the new
+    node receives count. Then they are decoded. All that a checkpoint has comes over one link.
     """
     speed = np.maximum(bandwidth_mb_s, 1e-9)
     sent, received, shared_mb = np.zeros(len(speed)), np.zeros(len(speed)), 0.0

@@ -37,7 +37,7 @@ def cost_us(parts: FloatArray, tiers: TierCosts) -> FloatArray:
 
 
 def repartitioned(emitted: FloatArray, share: FloatArray, ends: Ends) -> Mix:
-    """Tiers of an edge whose senders all deal alike."""
+    """Tiers of an edge whose senders all distribute alike."""
     kept, own = _inside(ends.from_process, ends.to_process, emitted, share)
     near, from_node = _inside(ends.from_node, ends.to_node, emitted, share)
     whole = float(share.sum())

@@ -55,7 +55,7 @@ class Growing(Checked):
                 rates, weight, left, float(quota[group]), after, floor, rng
             )
             left = left - table[:, group]
-        return _deal(class_of, table)
+        return _distribute(class_of, table)
 
     @staticmethod
     def _grow(
@@ -87,7 +87,7 @@ class Growing(Checked):
         return taken
 
 
-def _deal(class_of: IntArray, table: IntArray) -> IntArray:
+def _distribute(class_of: IntArray, table: IntArray) -> IntArray:
     """Name the instances: those of a class in ascending order to ascending groups."""
     groups = np.empty(len(class_of), dtype=np.int64)
     columns = np.arange(table.shape[1])

@@ -68,7 +68,7 @@ class Metis(Checked):
         weights = weights if weights.sum() > 0 else np.ones(n)
         adjacency = graph.adjacency() if k < n else sp.csr_array((n, n))
         if k >= n or adjacency.nnz == 0:
-            return _deal(weights, shares)
+            return _distribute(weights, shares)
         options = pymetis.Options(seed=seed, ncuts=self.cuts, niter=self.iterations)
         lightest_part = shares.min() / shares.sum() * weights.sum()
         few = n < KWAY_FROM * k or lightest_part < weights.max()
@@ -121,7 +121,7 @@ def _bisect(
         inner = adjacency if len(members) == len(weights) else adjacency[members][:, members]
         halves = np.array([shares[low:middle].sum(), shares[middle:high].sum()])
         if inner.nnz == 0 or len(members) == high - low:
-            side = _deal(weights[members], halves)
+            side = _distribute(weights[members], halves)
         else:
             side = call_metis(sp.csr_array(inner), weights[members], halves, options)
         side = _at_least(side, weights[members], (middle - low, high - middle))
@@ -164,7 +164,7 @@ def _symmetric_data(adjacency: sp.csr_array) -> FloatArray:
     return np.asarray(turned.data, dtype=np.float64)
 
 
-def _deal(weights: FloatArray, shares: FloatArray) -> IntArray:
+def _distribute(weights: FloatArray, shares: FloatArray) -> IntArray:
     """Group by weight alone: the heaviest first, each to the group furthest below its share."""
     group_of = np.empty(len(weights), dtype=np.int64)
     target = shares / shares.sum() * weights.sum()

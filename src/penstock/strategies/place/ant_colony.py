@@ -76,7 +76,7 @@ class Colony:
         self.graph, self.cluster, self.fixed = graph, cluster, fixed
         self.ants, self.alpha, self.beta = ants, alpha, beta
         self.order = order[fixed[order] < 0]
-        self.crew = np.arange(ants)
+        self.numbers = np.arange(ants)
         nodes = len(cluster)
         demand = np.stack([graph.cpu_cores, graph.mem_mb, graph.io_mb_s])
         capacity = np.stack([cluster.cpu_cores, cluster.mem_mb, cluster.io_mb_s])
@@ -158,13 +158,13 @@ class Colony:
             if lost.any():
                 chosen[lost] = self._least_bad(left[:, lost])
             placed[:, instance] = chosen
-            free[:, self.crew, chosen] -= need[:, None]
+            free[:, self.numbers, chosen] -= need[:, None]
             for f in self.leaving[operator]:
                 flow = graph.flows[f]
-                out[f][self.crew, chosen] += flow.out[instance - flow.first_source]
+                out[f][self.numbers, chosen] += flow.out[instance - flow.first_source]
             for f in self.entering[operator]:
                 flow = graph.flows[f]
-                share[f][self.crew, chosen] += flow.share[instance - flow.first_target]
+                share[f][self.numbers, chosen] += flow.share[instance - flow.first_target]
         return placed, self._costs(placed, free, out, share)
 
     def _settled_sums(self) -> tuple[list[FloatArray], list[FloatArray]]:
@@ -211,7 +211,7 @@ class Colony:
     def _measured(self, where: IntArray, rates: FloatArray) -> FloatArray:
         """Sum rates by ant and node, leaving out partners without a node."""
         width = len(self.cluster) + 1
-        cells = (where + 1 + width * self.crew[:, None]).ravel()
+        cells = (where + 1 + width * self.numbers[:, None]).ravel()
         sums = group_sums(cells, np.tile(rates, self.ants), width * self.ants)
         return sums.reshape(self.ants, width)[:, 1:]
 

@@ -12,7 +12,7 @@ from penstock.strategies.place.spread import rates_of
 def fill_in_order(cluster: Cluster, node_of: IntArray) -> IntArray:
     """Fill each node's processes one after the other, in the order of the instances.
 
-    What does not fit into the slots of a node is dealt over its processes in turn.
+    What does not fit into the slots of a node goes to its processes in turn.
 
     Examples
     --------

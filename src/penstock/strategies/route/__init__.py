@@ -45,13 +45,13 @@ class Destination:
     instances : int
         How many there are; answers are from 0 to one less.
     table : RoutingTable or None
-        For routers by table. Without one, partitions are dealt to the instances in turn.
+        For routers by table. Without one, partitions go to the instances in turn.
     loads : array or None
         Tuples that each instance has been sent so far. None: none yet.
     hot : frozenset of int
         Hashes of the keys that are hot now.
     position : int
-        Tuples that were sent before this batch; where tuples are dealt in turn, it goes on here.
+        Tuples that were sent before this batch; where tuples go in turn, it goes on here.
     """
 
     instances: int

@@ -29,12 +29,12 @@ def filled(loads: FloatArray, amount: float) -> FloatArray:
     return np.asarray(np.maximum(levels[count - 1] - loads, 0.0), dtype=np.float64)
 
 
-def dealt_level(loads: IntArray, tuples: int, turn: int = 0) -> IntArray:
+def level_counts(loads: IntArray, tuples: int, turn: int = 0) -> IntArray:
     """Say how many of so many tuples each gets; what does not come out even begins at `turn`.
 
     Examples
     --------
-    >>> dealt_level(np.array([4, 0, 1]), 4).tolist()
+    >>> level_counts(np.array([4, 0, 1]), 4).tolist()
     [0, 3, 1]
     """
     counts = np.floor(filled(loads.astype(np.float64), float(tuples))).astype(np.int64)

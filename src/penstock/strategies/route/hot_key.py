@@ -17,7 +17,7 @@ from penstock.strategies.route.sketch import Sketch
 @register
 @dataclass(frozen=True)
 class HotKey(KeyRouter):
-    """Deal the tuples of hot keys in turn over all instances, hash the others (PStream).
+    """Send the tuples of hot keys to all instances in turn, hash the others (PStream).
 
     H. Chen, F. Zhang, H. Jin: PStream, a popularity-aware differentiated distributed stream
     processing system, IEEE Trans. Comput. 2021. A hot key is everywhere, and a merge must follow; a

@@ -22,9 +22,9 @@ class PartialKey(KeyRouter):
     a merge must follow. The two are always different ones here, where two independent hashes would
     now and then agree.
 
-    The paper's sender counts every tuple before it looks at the next. Here a batch is dealt in
+    The paper's sender counts every tuple before it looks at the next. Here a batch is routed in
     rounds: all tuples of a round see the loads at its start, and are counted at its end. Batches of
-    up to `rounds` tuples are dealt exactly as in the paper; in larger ones the loads that a choice
+    up to `rounds` tuples are routed exactly as in the paper; in larger ones the loads that a choice
     rests on are up to ``1 / rounds`` of the batch old, so that an instance may get that much more
     than it would have. A key that comes several times in a round goes one way in it, and perhaps
     the other in the next.
@@ -42,7 +42,7 @@ class PartialKey(KeyRouter):
 
     rounds: int = param(
         256,
-        "Rounds in which a batch is dealt: more balance better and take longer.",
+        "Rounds in which a batch is routed: more balance better and take longer.",
         least=1,
         most=1_000_000,
         unit="rounds",

@@ -28,7 +28,8 @@ def routed(
 ) -> tuple[Mapping[str, RoutingTable], tuple[Reason, ...]]:
     """Give every operator whose keys belong to instances its routing table.
 
-    A first table deals its partitions in turn; a change of parallelism moves the fewest of them.
+    A first table gives its partitions to the instances in turn; a change of parallelism moves the
+    fewest of them.
     Where the rates of the partitions were measured and show an imbalance above `chi`, the hottest
     keys are split over all instances if the operator is splittable, and if that does not do, the
     smallest sufficient set of partitions moves (Ms eq. 29).
@@ -91,7 +92,7 @@ def _balanced(
         reasons.append(Reason(text, {"split": len(split), "part": part, "lit": before}))
         table = replace(table, split=split)
         own, shared = loads_of(table, rates, hot, count)
-    # As if split keys were dealt evenly: what they can level is kept for what comes by chance.
+    # As if split keys went evenly: what they can level is kept for what comes by chance.
     even = np.full(count, shared.mean())
     done = rebalance(table, own, count, chi, operator=name, other_loads=even)
     if done.moves:

@@ -13,10 +13,10 @@ from penstock.common.key_hashing import HashArray
 from penstock.common.parameters import param
 from penstock.model import RoutingTable
 from penstock.strategies.route import Destination, KeyRouter, among, modulo, register
-from penstock.strategies.route.fill import dealt_level
+from penstock.strategies.route.fill import level_counts
 from penstock.strategies.route.rebalance import Rebalanced, rebalance
 
-__all__ = ["Rebalanced", "TwoTier", "dealt", "rebalance", "resize"]
+__all__ = ["Rebalanced", "TwoTier", "in_turn", "rebalance", "resize"]
 
 
 @register
@@ -52,12 +52,12 @@ class TwoTier(KeyRouter):
     )
 
     def table(self, instances: int) -> RoutingTable:
-        """Make the table of the first plan: partitions dealt to the instances in turn.
+        """Make the table of the first plan: partitions given to the instances in turn.
 
         Their number is a multiple of the instances', so that this table sends every key where
         `hash` would.
         """
-        return RoutingTable(dealt(instances * self.partitions_per_instance, instances))
+        return RoutingTable(in_turn(instances * self.partitions_per_instance, instances))
 
     def route_hashes(self, hashes: HashArray, to: Destination) -> IntArray:
         """Give every hash an instance; see `Router.route_hashes`."""
@@ -65,12 +65,12 @@ class TwoTier(KeyRouter):
         home = np.asarray(table.partitions, dtype=np.int64)
         instance = home[modulo(hashes, len(home))]
         if table.split:
-            _deal_split(instance, hashes, table, to)
+            _route_split(instance, hashes, table, to)
         return instance
 
 
-def dealt(partitions: int, instances: int) -> tuple[int, ...]:
-    """Deal partitions to instances in turn."""
+def in_turn(partitions: int, instances: int) -> tuple[int, ...]:
+    """Give partitions to instances in turn."""
     return tuple((np.arange(partitions) % instances).tolist())
 
 
@@ -78,7 +78,7 @@ def resize(table: RoutingTable, instances: int) -> RoutingTable:
     """Change the number of instances by moving the fewest partitions.
 
     The partitions stay as they are, only homes change: a new instance is given what the fullest
-    have too much, and the partitions of an instance that goes are dealt to the emptiest. If the
+    have too much, and the partitions of an instance that goes are given to the emptiest. If the
     numbers of partitions differed by at most one before, they do so afterwards, and no partition
     moves that need not. Split keys lose the instances that are gone; one that has a single instance
     left is split no more.
@@ -116,7 +116,7 @@ def resize(table: RoutingTable, instances: int) -> RoutingTable:
     return RoutingTable(tuple(home.tolist()), split)
 
 
-def _deal_split(
+def _route_split(
     instance: IntArray, hashes: HashArray, table: RoutingTable, to: Destination
 ) -> None:
     """Send the tuples of split keys to where least of this batch goes, in place.
@@ -135,6 +135,6 @@ def _deal_split(
     # The lightest last: they even out what is left.
     for key in np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())].tolist():
         ways = np.array(table.split[int(keys[key])], dtype=np.int64)
-        counts = dealt_level(loads[ways], int(sizes[key]), to.position)
+        counts = level_counts(loads[ways], int(sizes[key]), to.position)
         loads[ways] += counts
         instance[by_key[ends[key] - sizes[key] : ends[key]]] = np.repeat(ways, counts)

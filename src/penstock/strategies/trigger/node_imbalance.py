@@ -88,7 +88,7 @@ class NodeImbalance(Checked):
         return Verdict(fires, (Reason(text, figures),))
 
     def instances_lag(self, request: Request) -> Verdict:
-        """Say whether the keys of a stateful operator are to be dealt anew (eq. 10)."""
+        """Say whether the keys of a stateful operator are to be repartitioned (eq. 10)."""
         found = imbalances(request)
         if not found:
             text = "no stateful operator has measured instances to compare"
