@@ -117,17 +117,17 @@ def test_parts_merge_in_any_grouping(tuples: list[Row], cuts: list[int], random:
         assert row == {name: wanted[row["k"]][name] for name in ("k", *columns)}
 
 
-def test_floats_and_strings_need_their_type() -> None:
+def test_types_follow_the_columns_unless_one_is_given() -> None:
     data = pa.table({"k": ["a", "a"], "x": [1.5, 0.5], "s": ["p", "q"]})
     reduce = {
-        "m": F.avg("x", pa.float64()),
-        "s": F.last("s", "x", type=pa.string(), order_type=pa.float64()),
-        "t": F.top(1, "x", type=pa.float64(), keep={"s": pa.string()}),
+        "m": F.avg("x"),
+        "s": F.last("s", "x"),
+        "t": F.top(1, "x", keep=["s"]),
     }
     source = Pipeline("p").source("rows", Rows(data))
     found = results(source.aggregate("all", by="k", reduce=reduce).sink("out", Memory()))
     assert found["a"] == {"k": "a", "m": 1.0, "s": "p", "t": [{"x": 1.5, "s": "p"}]}
-    wrong = source.aggregate("all", by="k", x=F.sum("x")).sink("out", Memory())
+    wrong = source.aggregate("all", by="k", x=F.sum("x", pa.int64())).sink("out", Memory())
     with pytest.raises(StepFailed, match="truncated"):
         run_locally(wrong)
 

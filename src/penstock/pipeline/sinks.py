@@ -38,7 +38,7 @@ class Memory:
     def table(self) -> pa.Table:
         """All rows, in the order of the batches; empty without columns before the first."""
         tables = [self.batches[b] for b in sorted(self.batches)]
-        return pa.concat_tables(tables) if tables else pa.table({})
+        return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 
     def latest(self, *by: str) -> pa.Table:
         """Last row of each key: what a keyed step's state came to."""

@@ -61,7 +61,14 @@ def merge_into(reduce: Mergeable, batch: pa.Table, state: pa.Table) -> pa.Table:
     names = [*reduce.by, *reduce.state.names]
     # The state comes first: it is older than what arrives.
     both = [state.select(names), batch.select(names)]
-    return reduce.merged(pa.concat_tables(both, promote_options="default"))
+    try:
+        together = pa.concat_tables(both, promote_options="default")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise NotAllowed(
+            f"the columns of the rows have other types than those that the state was made of "
+            f"({error}); cast them to one type before this step"
+        ) from error
+    return reduce.merged(together)
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class Reduce:
     >>> from penstock import functions as F
     >>> averaging = Reduce(("word",), (("n", F.count()), ("size", F.avg("size"))))
     >>> seen = averaging.partial(pa.record_batch({"word": ["a", "b", "a"], "size": [1, 2, 4]}))
-    >>> state = pa.table({"word": ["a"], "n": [1], "size__sum": [7], "size__count": [1]})
+    >>> state = averaging.partial(pa.record_batch({"word": ["a"], "size": [7]}))
     >>> out, changed = averaging.update(seen, state)
     >>> sorted(out.to_pylist(), key=lambda row: row["word"])
     [{'word': 'a', 'n': 3, 'size': 4.0}, {'word': 'b', 'n': 1, 'size': 2.0}]

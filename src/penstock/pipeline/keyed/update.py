@@ -91,4 +91,6 @@ def _with_columns(name: str, rows: Any, by: tuple[str, ...], state: pa.Schema) -
         )
     table = normal_keys(table.select(wanted), by)
     keys = [table.schema.field(column) for column in by]
-    return table.cast(pa.schema([*keys, *state]))
+    # A column whose type follows the rows has none in the schema of the state.
+    kept = [table.schema.field(f.name) if pa.types.is_null(f.type) else f for f in state]
+    return table.cast(pa.schema([*keys, *kept]))
