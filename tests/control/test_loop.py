@@ -337,7 +337,7 @@ def test_nodes_below_the_minimum_are_asked_for() -> None:
     assert short.loop.state is State.IDLE
 
 
-# ---- state that is copied ahead
+# ---- state that is pre-copied
 
 
 def turning(**runtime: Any) -> Scene:

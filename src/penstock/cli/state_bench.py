@@ -1,4 +1,4 @@
-"""``penstock state-bench``: how long state takes to save, to rebuild and to move."""
+"""``penstock state-bench``: how long state takes to save, to restore and to move."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ START_S = 300.0
 
 TITLES = {
     "coding": "the code alone, 10 MB, one core",
-    "sizes": "one instance, saved; then its node is lost, and it is rebuilt",
+    "sizes": "one instance, saved; then its node is lost, and it is restored",
     "moved": "instances of all nodes, saved at once; then each moves to the next node",
-    "lost": "instances of one node, saved; then the node is lost, and the others rebuild them",
+    "lost": "instances of one node, saved; then the node is lost, and the others restore them",
     "missing": "one instance restored while further backup nodes are missing",
 }
 
-HELP = """Measure how long state takes to save, to rebuild and to move, by peers and by checkpoint.
+HELP = """Measure how long state takes to save, to restore and to move, by peers and by checkpoint.
 
 The experiments are coding, sizes, moved, lost and missing; see docs/state-bench.md for what they
 show and for how to run them over links of a given speed. Without --master an embedded cluster is

@@ -14,7 +14,7 @@ from penstock.control.runtime import ActionFailed, Observation, Runtime
 from penstock.control.states import State, StateMachine
 from penstock.model import Plan
 
-#: Batches that state may take to be copied ahead of a step; then the step is made as it is.
+#: Batches that the pre-copy of state may take; then the step is made as it is.
 AHEAD_BATCHES = 100
 
 
@@ -41,7 +41,7 @@ class InFlight:
     done : int
         Stages that were made.
     waited : int
-        Batches that the next one has waited for its state to be copied ahead.
+        Batches that the next one has waited for its state to be pre-copied.
     """
 
     decision: Decision
@@ -206,7 +206,7 @@ class Applier:
         self.machine.on("all moved" if done == len(stages) else "moved")
 
     def _must_wait(self, plan: Plan, flight: InFlight) -> bool:
-        """Whether state is still being copied ahead; after a loss nobody waits for that."""
+        """Whether state is still being pre-copied; after a loss nobody waits for that."""
         if flight.decision.forced or flight.waited >= AHEAD_BATCHES:
             return False
         return not self.runtime.prepare(plan)

@@ -51,7 +51,7 @@ class StepTaken:
     seconds : float
         Time that the stream stood still for it.
     state_bytes, precopied_bytes : int
-        State that was carried in that time, and state that was copied ahead of it.
+        State that was migrated in that time, and state that was pre-copied.
     inband_bytes : int
         State that came with the next batch, about.
     failed : str

@@ -121,7 +121,7 @@ def _steps(event: Event) -> Iterator[str]:
         cost = "".join(
             f", {size / 1e6:.1f} MB of state {how}"
             for size, how in (
-                (step.precopied_bytes, "copied ahead"),
+                (step.precopied_bytes, "pre-copied"),
                 (step.inband_bytes, "with the next batch"),
                 (step.state_bytes, f"while the stream stood still for {step.seconds:.2f} s"),
             )

@@ -68,7 +68,7 @@ class Applied:
     seconds : float
         Time that the stream stood still for it.
     state_bytes, precopied_bytes : int
-        State that was carried in that time, and state that was copied ahead of it.
+        State that was migrated in that time, and state that was pre-copied.
     inband_bytes : int
         State that comes with the next batch, about.
     left : bool
@@ -165,6 +165,6 @@ class Runtime(Protocol):
         Raises
         ------
         ActionFailed
-            When the state could not be carried. The plan before it is still in charge.
+            When the state could not be migrated. The plan before it is still in force.
         """
         ...

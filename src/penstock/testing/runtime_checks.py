@@ -151,7 +151,7 @@ def check_preparing_is_passive(maker: Maker) -> None:
 
 
 def check_impossible_plan_is_refused(maker: Maker) -> None:
-    """Check that a plan on a node that is not there fails, and the old one stays in charge."""
+    """Check that a plan on a node that is not there fails, and the old one stays in force."""
     with maker() as driven:
         driven.advance(2)
         before = driven.runtime.plan
@@ -162,7 +162,7 @@ def check_impossible_plan_is_refused(maker: Maker) -> None:
             pass
         else:
             require(False, "a plan on nodes that are not there must raise ActionFailed")
-        require(diff(before, driven.runtime.plan).empty, "the plan before must stay in charge")
+        require(diff(before, driven.runtime.plan).empty, "the plan before must stay in force")
         driven.advance(2)
 
 

@@ -1,4 +1,4 @@
-"""How long it takes to save state, to rebuild it and to move it, by peers and by a checkpoint.
+"""How long it takes to save state, to restore it and to move it, by peers and by a checkpoint.
 
 The experiments are those of Sl figures 20 to 25, on any backend. The times are those that a stream
 would wait: from the driver's call until all state is safe, or in its new home and ready for use.

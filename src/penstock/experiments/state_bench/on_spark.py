@@ -26,7 +26,7 @@ class Asked:
     experiments : sequence of str
         Some of `EXPERIMENTS`.
     sizes_mb : sequence of float
-        States of one instance that are saved and rebuilt.
+        States of one instance that are saved and restored.
     instances : sequence of int
         How many move, or are lost with a node.
     least_mb, most_mb : float

@@ -38,7 +38,7 @@ class StatefulOperator:
 
 
 @dataclass(frozen=True)
-class Segment:
+class PlanSegment:
     """A part of the physical plan between shuffles, which Spark runs as one stage.
 
     Parameters
@@ -107,7 +107,7 @@ class Batch:
     number : int
     progress : mapping
         Spark's own progress report.
-    segments : tuple of Segment
+    segments : tuple of PlanSegment
         Of the batch's physical plan, the last one first; empty where the next batch had already
         replaced it.
     stages, tasks
@@ -121,7 +121,7 @@ class Batch:
     query: str
     number: int
     progress: Mapping[str, Any]
-    segments: tuple[Segment, ...]
+    segments: tuple[PlanSegment, ...]
     stages: tuple[StageRun, ...]
     tasks: tuple[TaskRun, ...]
     executors: tuple[Executor, ...]
@@ -197,9 +197,9 @@ def _difference(end: Any, latest: Any) -> float:
     return float(latest - end) if numbers else 0.0
 
 
-def _segment(row: list[str]) -> Segment:
+def _segment(row: list[str]) -> PlanSegment:
     _, writes, reads, operators = row
-    return Segment(
+    return PlanSegment(
         writes,
         tuple(shuffle for shuffle in reads.split(",") if shuffle),
         tuple(_operator(text) for text in operators.split(";") if text),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from penstock.model import Edge, Grouping, Kind, Operator, Topology
-from penstock.runtimes.attached.progress import Batch, Segment, StatefulOperator, TaskRun
+from penstock.runtimes.attached.progress import Batch, PlanSegment, StatefulOperator, TaskRun
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ def graph_of(name: str, batch: Batch) -> QueryGraph | None:
     return QueryGraph(name, tuple(stages), ranks, tuple(problems))
 
 
-def _names(segments: tuple[Segment, ...]) -> dict[Segment, str]:
+def _names(segments: tuple[PlanSegment, ...]) -> dict[PlanSegment, str]:
     """Name every segment after what it does; the same names in every batch."""
-    names: dict[Segment, str] = {}
+    names: dict[PlanSegment, str] = {}
     sources = [segment for segment in segments if not segment.reads]
     for number, segment in enumerate(segments):
         if segment.operators:
@@ -152,12 +152,12 @@ def _names(segments: tuple[Segment, ...]) -> dict[Segment, str]:
     return names
 
 
-def _in_order(segments: tuple[Segment, ...]) -> list[Segment]:
+def _in_order(segments: tuple[PlanSegment, ...]) -> list[PlanSegment]:
     """Sort segments so that each comes after those that it reads."""
     writer = {segment.writes: segment for segment in segments}
-    done: list[Segment] = []
+    done: list[PlanSegment] = []
 
-    def visit(segment: Segment) -> None:
+    def visit(segment: PlanSegment) -> None:
         for shuffle in segment.reads:
             visit(writer[shuffle])
         if segment not in done:
@@ -167,7 +167,7 @@ def _in_order(segments: tuple[Segment, ...]) -> list[Segment]:
     return done
 
 
-def _matched(batch: Batch, names: Mapping[Segment, str]) -> dict[int, str]:
+def _matched(batch: Batch, names: Mapping[PlanSegment, str]) -> dict[int, str]:
     """Match Spark's stages with segments by the shuffles that they write and read."""
     written = {run.id: run.writes for run in batch.stages}
     by_write = {segment.writes: names[segment] for segment in batch.segments if segment.writes}

@@ -58,7 +58,7 @@ class BatchTimes:
 
 
 @dataclass(frozen=True)
-class Batch:
+class MicroBatch:
     """One batch.
 
     Parameters
@@ -95,9 +95,9 @@ class BatchClock:
 
     def __init__(self, times: BatchTimes, before: BatchClock | None = None) -> None:
         self.times = times
-        self.batch: Batch = Batch(0.0, 0.0, 0.0, times.interval_s)
+        self.batch: MicroBatch = MicroBatch(0.0, 0.0, 0.0, times.interval_s)
         self._left_s: float = times.interval_s
-        self._seen: list[Batch] = []
+        self._seen: list[MicroBatch] = []
         if before is not None:
             self.batch, self._left_s, self._seen = before.batch, before._left_s, before._seen
 
@@ -142,6 +142,6 @@ class BatchClock:
     def _start(self, tuples: float) -> None:
         took_s = self.times.duration_s(tuples)
         length_s = max(self.times.interval_s, took_s)
-        self.batch = Batch(tuples, self.batch.length_s, took_s, length_s)
+        self.batch = MicroBatch(tuples, self.batch.length_s, took_s, length_s)
         self._left_s = length_s
         self._seen.append(self.batch)

@@ -57,8 +57,8 @@ class CostProfile:
     batch_s : float
         Batch interval of a micro-batch engine, in seconds; 0: tuple at a time.
     batch_ms : float
-        Time of a batch whatever is in it and wherever it runs, in milliseconds: scheduling, journal
-        and commit in the driver.
+        Time of a batch whatever is in it and wherever it runs, in milliseconds: scheduling, the
+        commit log and the commit in the driver.
     task_ms : float
         CPU of starting and ending one task of one batch, in milliseconds.
     source_queue, queue : float
@@ -71,7 +71,7 @@ class CostProfile:
     arrival_s : float
         Time until a node that was asked for is there.
     decode_mb_s : float
-        Speed at which lost state is rebuilt from fragments.
+        Speed at which lost state is restored from fragments.
     state : str
         How state is kept: ``peers``, ``checkpoint`` or ``both``, as in a run on Spark.
     data, parity : int

@@ -28,7 +28,7 @@ class Change:
     moved : int
         Instances that moved, came or went.
     state_bytes : int
-        State that was carried.
+        State that was migrated.
     """
 
     pause_s: FloatArray
@@ -52,7 +52,7 @@ def change_of(
     """Compare two plans on the nodes that are there.
 
     An instance that changes its node takes its state along, or reads it from the checkpoint where
-    there is only that. One whose node was lost has it rebuilt from the fragments that are left, or
+    there is only that. One whose node was lost has it restored from the fragments that are left, or
     from the checkpoint where there is one. One that only changes its process restarts. Where an
     operator's parallelism changes, each of its instances exchanges the part of the state that is
     repartitioned. A router partition that changes its instance takes its part of the state between
@@ -77,7 +77,7 @@ def change_of(
     pause = np.zeros(len(new_node))
     moved = (was >= 0) & (was != new_node)
     lost, fresh = was == -1, was == -2
-    came = _rebuilt(topology, before, after, cluster, fragments)
+    came = _restored(topology, before, after, cluster, fragments)
     if not fragments.state_config.by_peers:
         came += [
             (int(i), Fetch(float(state[i]), int(new_node[i]), None)) for i in np.flatnonzero(moved)
@@ -109,7 +109,7 @@ def change_of(
     return Change(pause, kept, count, round(carried_mb * 1e6))
 
 
-def _rebuilt(
+def _restored(
     topology: Topology, before: Plan, after: Plan, cluster: Cluster, fragments: Fragments
 ) -> list[tuple[int, Fetch]]:
     """State whose node was lost: the instance of the new plan that it comes to, and its way.

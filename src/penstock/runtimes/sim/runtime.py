@@ -172,7 +172,7 @@ class SimRuntime:
         self._rewire()
 
     def prepare(self, plan: Plan) -> bool:
-        """Say that all is done: state is not copied ahead here."""
+        """Say that all is done: state is not pre-copied here."""
         return True
 
     def apply(self, plan: Plan) -> Applied:
