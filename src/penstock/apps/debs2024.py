@@ -10,11 +10,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock import functions as F
 from penstock.apps.api import App, Instances, rate_of, register
-from penstock.apps.backblaze import REQUIRED, SCHEMA, SMART, Drives
+from penstock.apps.backblaze import REQUIRED, SCHEMA, Drives
+from penstock.apps.drive_readings import (
+    ALERTS,
+    EVENTS,
+    STORAGE,
+    detect,
+    events,
+    is_valid,
+    statistics,
+    temperature,
+    valid,
+)
 from penstock.common.parameters import param
 from penstock.model import Grouping
 from penstock.pipeline.builder import Pipeline
@@ -23,19 +33,8 @@ from penstock.pipeline.sources.generator import Content
 from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.steps import Hints, Link, Sink
 
-#: Events of a reading, and the columns that show them. A drive is hot from `HOT_C` on.
-EVENTS = ("failed", "reallocated", "reported", "timeouts", "hot", "pending", "uncorrectable")
-
 #: What is added up for a model and window.
 SUMS = ("readings", "failures", "events", "temperature")
-COLUMNS = ("failure", *(name for name in SMART if name != "smart_9_raw"))
-HOT_C = 45
-
-#: Its lowest byte is the temperature; some drives keep extremes in the others.
-TEMPERATURE = "smart_194_raw"
-
-#: Raw values are cut off here, below which decimals are exact.
-LARGEST_RAW = 2.0**53
 
 _DAY = timedelta(days=1)
 _EPOCH = date(1970, 1, 1)
@@ -97,8 +96,7 @@ class Debs2024(App):
     ) -> Pipeline:
         """Build the pipeline with its two sinks; see `App.pipeline`."""
         many, out = Instances(parallelism, chain), self._sinks(sinks)
-        by_model = ("model", "window_start")
-        return many.checked(
+        readings = (
             Pipeline(self.name)
             .source(
                 "drives",
@@ -113,7 +111,15 @@ class Debs2024(App):
                 chain=chain,
                 hints=Hints(cpu_us_per_tuple=0.5, selectivity=0.98, tuple_bytes=100.0),
             )
-            .map(
+        )
+        stored = self._with_statistics(readings, many).sink("storage", out["storage"])
+        return many.checked(self._with_alerts(stored, many).sink("alerts", out["alerts"]))
+
+    def _with_statistics(self, readings: Pipeline, many: Instances) -> Pipeline:
+        """Add ``filter, detect -> aggregate -> statistics``."""
+        by_model = ("model", "window_start")
+        return (
+            readings.map(
                 "windows",
                 self.windows,
                 hints=Hints(cpu_us_per_tuple=0.2, selectivity=0.1, tuple_bytes=50.0),
@@ -123,7 +129,7 @@ class Debs2024(App):
                 detect,
                 after="filter",
                 parallelism=many.stateless("detect"),
-                chain=chain,
+                chain=many.chain,
                 hints=Hints(cpu_us_per_tuple=0.5, selectivity=0.1, tuple_bytes=90.0),
             )
             .map(
@@ -147,26 +153,26 @@ class Debs2024(App):
                 statistics,
                 hints=Hints(cpu_us_per_tuple=0.2, tuple_bytes=60.0),
             )
-            .sink("storage", out["storage"])
-            .aggregate(
-                "anomaly",
-                by=("serial_number", "model"),
-                reduce={
-                    **{name: F.max(name) for name in EVENTS},
-                    "events": F.count(),
-                    "first_day": F.min("date", pa.date32()),
-                    "last_day": F.max("date", pa.date32()),
-                },
-                after="detect",
-                parallelism=many.of("anomaly"),
-                hints=Hints(cpu_us_per_tuple=5.0, tuple_bytes=110.0),
-            )
-            .map(
-                "alert",
-                self.alert,
-                hints=Hints(cpu_us_per_tuple=0.2, selectivity=0.5, tuple_bytes=60.0),
-            )
-            .sink("alerts", out["alerts"])
+        )
+
+    def _with_alerts(self, stored: Pipeline, many: Instances) -> Pipeline:
+        """Add ``detect -> anomaly -> alert``."""
+        return stored.aggregate(
+            "anomaly",
+            by=("serial_number", "model"),
+            reduce={
+                **{name: F.max(name) for name in EVENTS},
+                "events": F.count(),
+                "first_day": F.min("date"),
+                "last_day": F.max("date"),
+            },
+            after="detect",
+            parallelism=many.of("anomaly"),
+            hints=Hints(cpu_us_per_tuple=5.0, tuple_bytes=110.0),
+        ).map(
+            "alert",
+            self.alert,
+            hints=Hints(cpu_us_per_tuple=0.2, selectivity=0.5, tuple_bytes=60.0),
         )
 
     # ---- functions of the steps
@@ -240,16 +246,16 @@ class Debs2024(App):
         sums: dict[tuple[str, date], list[int]] = {}
         drives: dict[tuple[str, str], dict[str, Any]] = {}
         for row in table.to_pylist():
-            if not _is_valid(row):
+            if not is_valid(row):
                 continue
-            happened = _events(row)
+            happened = events(row)
             start = row["date"] - (row["date"] - _EPOCH).days % self.slide_days * _DAY
             while start > row["date"] - self.window_days * _DAY:
                 mine = sums.setdefault((row["model"], start), [0, 0, 0, 0])
                 mine[0] += 1
                 mine[1] += row["failure"]
                 mine[2] += bool(happened)
-                mine[3] += _temperature(row)
+                mine[3] += temperature(row)
                 start -= self.slide_days * _DAY
             if happened:
                 key = (row["serial_number"], row["model"])
@@ -285,108 +291,3 @@ class Debs2024(App):
             "storage": pa.Table.from_pylist(storage, STORAGE),
             "alerts": pa.Table.from_pylist(alerts, ALERTS),
         }
-
-
-STORAGE = pa.schema(
-    [
-        ("model", pa.string()),
-        ("window_start", pa.date32()),
-        ("readings", pa.int64()),
-        ("failures", pa.int64()),
-        ("events", pa.int64()),
-        ("failures_per_year", pa.float64()),
-        ("mean_temperature", pa.float64()),
-    ]
-)
-
-ALERTS = pa.schema(
-    [
-        ("serial_number", pa.string()),
-        ("model", pa.string()),
-        ("failed", pa.bool_()),
-        ("kinds", pa.int64()),
-        ("events", pa.int64()),
-        ("first_day", pa.date32()),
-        ("last_day", pa.date32()),
-    ]
-)
-
-
-def valid(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Drop readings that cannot be right, and make whole numbers of what is used."""
-    fine = pc.and_(
-        pc.greater(batch.column("capacity_bytes"), 0),
-        pc.and_(
-            pc.greater_equal(batch.column("failure"), 0), pc.less_equal(batch.column("failure"), 1)
-        ),
-    )
-    for name in ("date", "serial_number", "model", "smart_9_raw"):
-        fine = pc.and_(fine, batch.column(name).is_valid())
-    kept = batch.filter(fine)
-    raw = [_whole_numbers(kept.column(name), name) for name in COLUMNS]
-    return pa.record_batch(
-        [kept.column("serial_number"), kept.column("model"), kept.column("date"), *raw],
-        names=[
-            "serial_number",
-            "model",
-            "date",
-            "failed",
-            *EVENTS[1:4],
-            "temperature",
-            *EVENTS[5:],
-        ],
-    )
-
-
-def detect(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Keep the readings with an event, as zeros and ones."""
-    flags = {
-        name: pc.greater_equal(batch.column("temperature"), HOT_C)
-        if name == "hot"
-        else pc.greater(batch.column(name), 0)
-        for name in EVENTS
-    }
-    some = None
-    for flag in flags.values():
-        some = flag if some is None else pc.or_(some, flag)
-    kept = batch.select(["serial_number", "model", "date"])
-    columns = [*kept.columns, *(flag.cast(pa.int64()) for flag in flags.values())]
-    made = pa.record_batch(columns, names=[*kept.schema.names, *flags])
-    return made.filter(some)
-
-
-def statistics(batch: pa.RecordBatch) -> pa.RecordBatch | None:
-    """Turn sums into rates and means, for windows with readings."""
-    batch = batch.filter(pc.greater(batch.column("readings"), 0))
-    readings = batch.column("readings").cast(pa.float64())
-    per_year = pc.divide(pc.multiply(batch.column("failures").cast(pa.float64()), 365.0), readings)
-    mean = pc.divide(batch.column("temperature").cast(pa.float64()), readings)
-    columns = [batch.column(name) for name in STORAGE.names[:5]]
-    return pa.record_batch([*columns, per_year, mean], schema=STORAGE)
-
-
-def _whole_numbers(column: pa.Array, name: str) -> pa.Array:
-    values = np.asarray(column.cast(pa.float64()).fill_null(0))
-    whole = np.clip(np.nan_to_num(values), 0, LARGEST_RAW).astype(np.int64)
-    return pa.array(whole % 256 if name == TEMPERATURE else whole)
-
-
-def _whole(value: float | None) -> int:
-    return int(min(max(value or 0, 0), LARGEST_RAW))
-
-
-def _temperature(row: Mapping[str, Any]) -> int:
-    return _whole(row[TEMPERATURE]) % 256
-
-
-def _is_valid(row: Mapping[str, Any]) -> bool:
-    named = all(row[name] is not None for name in ("date", "serial_number", "model", "smart_9_raw"))
-    return named and (row["capacity_bytes"] or 0) > 0 and row["failure"] in (0, 1)
-
-
-def _events(row: Mapping[str, Any]) -> set[str]:
-    found = set()
-    for event, column in zip(EVENTS, COLUMNS, strict=True):
-        if _temperature(row) >= HOT_C if event == "hot" else _whole(row[column]) > 0:
-            found.add(event)
-    return found

@@ -235,15 +235,9 @@ class Pipeline:
                 f"{owner} has both 'reduce' and the columns {', '.join(columns)}; put all columns "
                 "into one of the two"
             )
-        _check_aggregates(owner, columns)
-        _check_aggregates(owner, reduce if isinstance(reduce, Mapping) else {})
-        key = check_key(owner, by)
-        how = Split() if split is True else split or None
-        if how is not None:
-            if not isinstance(how, Split):
-                raise InvalidValue("split", owner, "true, false or a Split", split)
-            check_count("merge_parallelism", owner, how.merge_parallelism)
         what = columns if reduce is None else reduce
+        _check_aggregates(owner, what if isinstance(what, Mapping) else {})
+        key, how = check_key(owner, by), _checked_split(owner, split)
         aggregation = Aggregation(name, key, what, window, work, how)
         links = self._links(name, after, how.grouping if how else Grouping.FIELDS, key, None)
         made_so_far = self
@@ -331,6 +325,15 @@ class Pipeline:
         if not given:
             raise InvalidValue("after", f"step {name!r}", "at least one step", after)
         return tuple(a if isinstance(a, Link) else Link(a, grouping, by, choose) for a in given)
+
+
+def _checked_split(owner: str, split: Split | bool) -> Split | None:
+    how = Split() if split is True else split or None
+    if how is not None:
+        if not isinstance(how, Split):
+            raise InvalidValue("split", owner, "true, false or a Split", split)
+        check_count("merge_parallelism", owner, how.merge_parallelism)
+    return how
 
 
 def _check_aggregates(owner: str, columns: Mapping[str, Any]) -> None:
