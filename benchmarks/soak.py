@@ -92,7 +92,7 @@ def main() -> None:
     # The number of state files is a saw-tooth, so it is held to its bound and not to a line.
     most = {
         "state_files": asked.nodes * 4 * FAN,
-        "journal_files": 2 * (KEPT + 2),
+        "commit_log_files": 2 * (KEPT + 2),
     }
     result["most_on_disk"] = {name: max(s[name] for s in samples) for name in most}
     result["retained"] = all(result["most_on_disk"][name] <= bound for name, bound in most.items())
@@ -166,7 +166,7 @@ def _below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
 
 def _disk(folder: Path) -> dict[str, float]:
     state = [file for file in (folder / "state").rglob("*") if file.is_file()]
-    commit_log = list((folder / "journal").rglob("*.json"))
+    commit_log = list((folder / "commit-log").rglob("*.json"))
     size = 0.0
     for file in state:
         try:
@@ -176,7 +176,7 @@ def _disk(folder: Path) -> dict[str, float]:
     return {
         "state_mb": size,
         "state_files": float(len(state)),
-        "journal_files": float(len(commit_log)),
+        "commit_log_files": float(len(commit_log)),
     }
 
 

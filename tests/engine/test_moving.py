@@ -32,7 +32,7 @@ from penstock.runtimes.local import LocalBackend
 from penstock.state import store as home_module
 from penstock.state.backup import fragments as fragments_module
 from penstock.state.config import StateConfig
-from penstock.state.files.filesystem import FileSystem
+from penstock.state.files.filesystem import RemoteFiles
 from penstock.state.store import clear_cache
 from penstock.state.versions import Segment, StateLost
 from penstock.strategies import Request, strategies
@@ -196,7 +196,7 @@ def test_a_checkpoint_may_be_an_address(tmp_path: Path, mode: str) -> None:
         setup.driver.adopt(setup.plan(turn, instances))
         for _ in range(4):
             setup.batch(10)
-    assert list((tmp_path / "far").rglob("journal/commits/*.json"))
+    assert list((tmp_path / "far").rglob("commit-log/commits/*.json"))
     runs = list((tmp_path / "far" / "state" / "sum").rglob("*-*"))
     assert 5 <= len(runs) <= 5 * 20, "old runs go"
     for node in list(setup.backend.nodes):
@@ -212,7 +212,7 @@ def test_a_checkpoint_may_be_an_address(tmp_path: Path, mode: str) -> None:
 
 def test_an_address_that_nothing_opens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="a file system that Arrow can open"):
-        FileSystem("nosuch://place/folder")
+        RemoteFiles("nosuch://place/folder")
 
 
 def test_state_kept_by_peers_alone_does_not_outlive_its_driver(tmp_path: Path) -> None:

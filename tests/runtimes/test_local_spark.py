@@ -276,7 +276,7 @@ def test_a_plan_can_be_asked_for_and_replaced_while_it_runs(
         wanted[row["k"]] += row["v"]
     assert got == wanted
     assert events.count("plan") >= 2
-    commit_log = sorted((tmp_path / "journal" / "commits").glob("*.json"))
+    commit_log = sorted((tmp_path / "commit-log" / "commits").glob("*.json"))
     last = json.loads(commit_log[-1].read_text())
     assert len(last["state"]["sum"]["versions"]) == 5
 

@@ -163,7 +163,7 @@ def driver_killed(spark: SparkSession, app: str, nodes: int, state: str = "both"
                 f"the driver that was to be killed ended with {died.returncode}: "
                 f"{told.read_text(encoding='utf-8')[-2000:]}"
             )
-        committed = len(list((folder / "checkpoint" / "journal" / "commits").iterdir()))
+        committed = len(list((folder / "checkpoint" / "commit-log" / "commits").iterdir()))
         after = trial(spark, Schedule("kill-driver", app, state=state), folder=folder)
         story = [f"killed after {committed} commits", *after.happened]
         seconds = round(time.monotonic() - started, 1)

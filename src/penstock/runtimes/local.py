@@ -1,7 +1,7 @@
 """A pipeline in this process, without Spark: for tests and for trying things out.
 
-The bodies of the tasks, the state, the journal and the sinks are those of the real engine. What it
-does not model: processes that die, anything in parallel, the network.
+The bodies of the tasks, the state, the commit log and the sinks are those of the real engine. What
+it does not model: processes that die, anything in parallel, the network.
 """
 
 from __future__ import annotations
@@ -121,8 +121,9 @@ def run_locally(
     nodes : int
         Places that instances are dealt to, for local grouping.
     root : path, optional
-        Folder of the journal and the state; by default one that is removed afterwards.
-    on_error, keeping
+        Folder of the checkpoint; by default one that is removed afterwards, and is therefore not
+        flushed to the disk.
+    on_error, state_config
         As in `Driver`.
     """
     job_graph = JobGraph.of(pipeline)
@@ -131,12 +132,13 @@ def run_locally(
     assert isinstance(plan, Plan)
     with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
         backend = LocalBackend(Path(scratch) / "nodes", cluster.names)
+        state_config = state_config or StateConfig(sync=root is not None)
         driver = Driver(job_graph, backend, Path(root or scratch), plan, on_error, state_config)
         return run_to_end(driver, cuts)
 
 
 def run_to_end(driver: Driver, cuts: Sequence[int] = ()) -> list[BatchResult]:
-    """Run the batches of a driver that its journal does not have yet, until the sources end."""
+    """Run the batches of a driver that its commit log does not have yet, until the sources end."""
     ends = {
         step.name: int(step.source.end)
         for step in driver.job_graph.pipeline.steps

@@ -36,6 +36,9 @@ class StateConfig:
     memory_mb : float
         Memory for the state of one instance. State that is larger than a quarter of it is mapped
         from its file instead of loaded into memory.
+    sync : bool
+        Flush what a commit refers to, in the checkpoint, to the disk before the commit, so that it
+        survives a loss of power. Files of nodes are not flushed: they go with their process.
     """
 
     mode: str = "checkpoint"
@@ -45,6 +48,7 @@ class StateConfig:
     parity: int = 1
     every: int = 8
     memory_mb: float = 256.0
+    sync: bool = True
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

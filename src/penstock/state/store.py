@@ -77,10 +77,10 @@ class StateStore:
         self.local = LocalSegments(str(folder / STATE)) if keeps_local else None
         self.shared: LocalSegments | RemoteSegments | None = None
         if state_config.in_checkpoint:
-            shared = state_config.shared
-            self.shared = RemoteSegments(shared) if remote else LocalSegments(shared)
+            shared, sync = state_config.shared, state_config.sync
+            self.shared = RemoteSegments(shared) if remote else LocalSegments(shared, sync)
         #: The files that instances work on.
-        self.files = self.local or LocalSegments(state_config.shared)
+        self.files = self.local or LocalSegments(state_config.shared, state_config.sync)
 
     def load(self, operator: str, instance: int, by: tuple[str, ...], version: int) -> KeyedTable:
         """Return the state at a committed version, from the cache or from files.

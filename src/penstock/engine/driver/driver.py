@@ -59,6 +59,7 @@ class Driver(Planned):
         spec, frames, inband = self._frames(ranges)
         stats = tuple(stats_of(decode_json(f.body)) for f in frames if f.kind == STATS)
         merged, shares = self._shares(frames)
+        self.commit_log.check_epoch()
         written = self._sinks(spec.batch_id, frames, stats, merged)
         positions = self.position()
         positions.update({name: cuts[-1][1] for name, cuts in ranges.items() if cuts})

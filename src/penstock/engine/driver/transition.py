@@ -13,7 +13,8 @@ from typing import Any
 from penstock.common.key_hashing import HASHING
 from penstock.engine.backend import Backend
 from penstock.engine.batch import ON_ERROR, BatchSpec
-from penstock.engine.driver.commit_log import CommitLog
+from penstock.engine.driver.commit_log import FOLDER, CommitLog
+from penstock.engine.driver.restore_point import restore_point
 from penstock.engine.job_graph import JobGraph
 from penstock.engine.migration.inband import InbandMigration, Repartitioning
 from penstock.engine.migration.increments import portion
@@ -38,7 +39,7 @@ class Planned:
     job_graph : JobGraph
     backend : Backend
     root : Path or str
-        Folder, or address, of the journal.
+        Folder, or address, of the checkpoint.
     plan : Plan
         The plan of the next batch; `adopt` changes it.
     on_error : str
@@ -60,10 +61,11 @@ class Planned:
         state_config = self.state_config or StateConfig()
         if state_config.in_checkpoint and not state_config.shared:
             state_config = replace(state_config, shared=f"{self.root}/state")
-        self.commit_log = CommitLog(f"{self.root}/journal")
+        self.commit_log = CommitLog(f"{self.root}/{FOLDER}", sync=state_config.sync)
+        self.commit_log.take_epoch()
         self.token = uuid.uuid4().hex
+        done = restore_point(self.commit_log, state_config)
         self.number = self.commit_log.last_number()
-        done = self.commit_log.committed(self.commit_log.last_commit()) or {}
         self.batch = int(done.get("batch", -1))
         if done and done.get("hashing") != HASHING:
             raise InvalidValue(
@@ -185,8 +187,7 @@ class Planned:
 
     def _begin(self, entry: dict[str, Any]) -> int:
         """Take the next number, which no other attempt will have."""
-        self.number += 1
-        self.commit_log.begin(self.number, entry)
+        self.number = self.commit_log.begin(self.number + 1, entry)
         return self.number
 
     # ---- plans

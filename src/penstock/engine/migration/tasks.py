@@ -92,8 +92,8 @@ class SendState:
                 for run in sorted(set(runs) - {run for run, _ in transfer.there}):
                     try:
                         content = log.read_bytes(*key, run)
-                    except FileNotFoundError:
-                        # Batches that go on beside a job have merged it.
+                    except StateLost:
+                        # It is damaged, or batches that go on beside a job have merged it.
                         continue
                     for piece in cut(run, content):
                         yield transfer.to, self._frame(RUN, transfer, piece)

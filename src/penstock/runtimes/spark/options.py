@@ -101,4 +101,5 @@ class Options:
             parity=self.parity,
             every=self.backup_every,
             memory_mb=self.state_memory_mb,
+            sync=self.checkpoint is not None,
         )

@@ -11,9 +11,8 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import quote, unquote
 
-from penstock.state.files.local import write_file
+from penstock.state.files.durable import folder_name, write_file
 from penstock.state.versions import Segment, outdated
 
 #: Bytes of a part of a segment.
@@ -130,7 +129,7 @@ class FragmentStore:
                 path.unlink(missing_ok=True)
 
     def _folder(self, operator: str, instance: int) -> Path:
-        return Path(self.root) / quote(operator, safe="") / str(instance)
+        return Path(self.root) / folder_name(operator) / str(instance)
 
 
 def _named(first: int, last: int, part: int, parts: int, index: int) -> Piece:
@@ -141,8 +140,9 @@ def sweep(root: Path, wanted: Mapping[str, Collection[int]]) -> None:
     """Remove the folders of all instances but the wanted ones."""
     if not root.is_dir():
         return
+    by_folder = {folder_name(operator): instances for operator, instances in wanted.items()}
     for operator in root.iterdir():
-        instances = wanted.get(unquote(operator.name), ())
+        instances = by_folder.get(operator.name, ())
         for folder in operator.iterdir():
             if not (folder.name.isdigit() and int(folder.name) in instances):
                 shutil.rmtree(folder, ignore_errors=True)

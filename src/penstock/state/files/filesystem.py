@@ -1,7 +1,7 @@
 """Small files in a folder of this machine, or in any file system that Arrow knows by its address.
 
 An address is a path, or one such as ``hdfs://host/folder`` or ``s3://bucket/folder``. What the
-latter need on every node (Hadoop's native library, credentials) is Arrow's business.
+latter need on every node (Hadoop's native library, credentials) is described in Arrow's manual.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import uuid
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.fs
 
 from penstock.common.errors import InvalidValue
+from penstock.state.files.durable import create_file, sync_folder, write_file
 
 
 def is_address(root: str | Path) -> bool:
@@ -22,30 +23,104 @@ def is_address(root: str | Path) -> bool:
     return "://" in str(root)
 
 
-class FileSystem:
-    """The files under one root; a file is either whole or not there.
+class FileSystem(Protocol):
+    """The files under one root. A file is either complete or not there."""
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder; none when it is missing."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file; None when it is missing."""
+
+    def write(self, path: str, content: Any) -> None:
+        """Write a file, in place of one of that name."""
+
+    def create(self, path: str, content: Any) -> bool:
+        """Write a file unless there is one of that name; return whether it was written."""
+
+    def rename(self, path: str, to: str) -> None:
+        """Give a file another name in its folder."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file if it is there."""
+
+
+def open_files(root: str | Path, *, sync: bool = False) -> FileSystem:
+    """Open a folder or an address.
+
+    Parameters
+    ----------
+    sync : bool
+        Flush every file to the disk before a call returns; of a folder. At an address a file is as
+        durable as that file system makes it.
 
     Examples
     --------
     >>> import tempfile
-    >>> files = FileSystem(f"file://{tempfile.mkdtemp()}")
+    >>> files = open_files(f"file://{tempfile.mkdtemp()}")
     >>> files.write("a/b", b"...")
     >>> files.names("a"), files.read("a/b"), files.read("a/c")
     (['b'], b'...', None)
+    >>> files.create("a/b", b"again")
+    False
     """
+    return RemoteFiles(str(root)) if is_address(root) else LocalFiles(Path(root), sync=sync)
 
-    def __init__(self, root: str | Path) -> None:
-        self.root = str(root)
-        self._system, self._base = _system(self.root)
+
+class LocalFiles:
+    """The files under a folder of this machine."""
+
+    def __init__(self, root: Path, *, sync: bool) -> None:
+        self.root, self._sync = root.absolute(), sync
 
     def names(self, folder: str) -> list[str]:
-        """Names in a folder; none when it is not there."""
+        """Return the names in a folder; see `FileSystem`."""
+        try:
+            names = [path.name for path in (self.root / folder).iterdir()]
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in names if not name.startswith("."))
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file; see `FileSystem`."""
+        try:
+            return (self.root / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str, content: Any) -> None:
+        """Write a file; see `FileSystem`."""
+        write_file(self.root / path, lambda out: out.write(content), sync=self._sync)
+
+    def create(self, path: str, content: Any) -> bool:
+        """Write a file unless there is one; of several processes exactly one succeeds."""
+        return create_file(self.root / path, lambda out: out.write(content), sync=self._sync)
+
+    def rename(self, path: str, to: str) -> None:
+        """Give a file another name in its folder."""
+        (self.root / path).replace(self.root / to)
+        if self._sync:
+            sync_folder((self.root / to).parent)
+
+    def remove(self, path: str) -> None:
+        """Remove a file if it is there."""
+        (self.root / path).unlink(missing_ok=True)
+
+
+class RemoteFiles:
+    """The files under an address."""
+
+    def __init__(self, root: str) -> None:
+        self._system, self._base = _system(root)
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder; see `FileSystem`."""
         where = pa.fs.FileSelector(f"{self._base}/{folder}", allow_not_found=True)
         found = self._system.get_file_info(where)
         return sorted(info.base_name for info in found if not info.base_name.startswith("."))
 
     def read(self, path: str) -> bytes | None:
-        """Return what a file holds; None when it is not there."""
+        """Return the content of a file; see `FileSystem`."""
         try:
             with self._system.open_input_stream(f"{self._base}/{path}") as data:
                 return bytes(data.read())
@@ -53,17 +128,28 @@ class FileSystem:
             return None
 
     def write(self, path: str, content: Any) -> None:
-        """Write a file, in place of one of that name."""
+        """Write a file; see `FileSystem`."""
         target = f"{self._base}/{path}"
         folder, _, name = target.rpartition("/")
         self._system.create_dir(folder, recursive=True)
         partial = f"{folder}/.{name}.{uuid.uuid4().hex}"
         with self._system.open_output_stream(partial) as out:
             out.write(content)
-        if is_address(self.root):
-            # Not every file system moves onto a file that is there.
-            self.remove(path)
+        # Not every file system moves onto a file that is there.
+        self.remove(path)
         self._system.move(partial, target)
+
+    def create(self, path: str, content: Any) -> bool:
+        """Write a file unless there is one. Two processes may both succeed if they are as fast."""
+        found = self._system.get_file_info(f"{self._base}/{path}")
+        if found.type != pa.fs.FileType.NotFound:
+            return False
+        self.write(path, content)
+        return self.read(path) == bytes(content)
+
+    def rename(self, path: str, to: str) -> None:
+        """Give a file another name in its folder."""
+        self._system.move(f"{self._base}/{path}", f"{self._base}/{to}")
 
     def remove(self, path: str) -> None:
         """Remove a file if it is there."""
@@ -75,8 +161,6 @@ class FileSystem:
 
 @cache
 def _system(root: str) -> tuple[Any, str]:
-    if not is_address(root):
-        return pa.fs.LocalFileSystem(), str(Path(root).absolute())
     try:
         system, base = pa.fs.FileSystem.from_uri(root)
     except (pa.ArrowInvalid, OSError, ValueError) as error:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.common.key_hashing import HashArray
+from penstock.state.files.checksum import ChecksumWriter, Damaged, verify
+from penstock.state.files.durable import write_file
 
 
 def hash_path(segment: Path) -> Path:
@@ -18,20 +18,27 @@ def hash_path(segment: Path) -> Path:
     return segment.with_suffix(".hashes")
 
 
-@contextlib.contextmanager
-def new_hash_file(path: Path) -> Iterator[Any]:
-    """Write a file of hashes, all of it or none; `write` of what is yielded takes an array."""
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with partial.open("wb") as out:
-        yield out
-    partial.replace(path)
+def write_hashes(path: Path, write: Callable[[Any], object]) -> None:
+    """Write a file of hashes; `write` gets a file that takes arrays.
+
+    It is not flushed to the disk: where it is missing or damaged, it is made again.
+    """
+
+    def all_of_it(out: Any) -> None:
+        writer = ChecksumWriter(out)
+        write(writer)
+        writer.finish()
+
+    write_file(path, all_of_it)
 
 
 def map_hashes(path: Path, count: int) -> HashArray | None:
-    """Map a file of hashes; None when it is missing, or does not have so many."""
+    """Map a file of hashes; None when it is missing or damaged, or does not have so many."""
     try:
-        if path.stat().st_size != count * 8:
+        data = np.memmap(path, dtype=np.uint8, mode="r")
+        if verify(data.data) != count * 8:
             return None
-        return np.asarray(np.memmap(path, dtype=np.uint64, mode="r"))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, Damaged):
+        # An empty file cannot be mapped, which is a ValueError.
         return None
+    return np.asarray(data[: count * 8].view(np.uint64))

@@ -1,24 +1,25 @@
 """Segments of state as files in a folder: of a node, or of a checkpoint that all nodes reach.
 
 The file of a segment is ``<root>/<operator>/<instance>/segment-<first>-<last>.arrow``; what it
-holds is told in `penstock.state.versions`. A file is either complete or not there.
+holds is told in `penstock.state.versions`. A file is either complete or not there, and ends with
+checksums that are verified before its rows are used (`penstock.state.files.checksum`).
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.ipc
 
-from penstock.state.files.hashes import hash_path, map_hashes, new_hash_file
+from penstock.state.files.checksum import ChecksumWriter, Damaged, content_bytes, verify
+from penstock.state.files.durable import folder_name, write_file
+from penstock.state.files.hashes import hash_path, map_hashes, write_hashes
 from penstock.state.sorted_rows import SortedRows
 from penstock.state.table import KeyedTable, changes, last_changes
 from penstock.state.versions import ChainBroken, Segment, StateLost, chain, removable
@@ -36,6 +37,8 @@ class LocalSegments:
     Parameters
     ----------
     root : str
+    sync : bool
+        Flush files to the disk before a call returns. A checkpoint needs that.
 
     Examples
     --------
@@ -48,10 +51,11 @@ class LocalSegments:
     """
 
     root: str
+    sync: bool = False
 
     def folder(self, operator: str, instance: int) -> Path:
         """Return the folder of an instance."""
-        return Path(self.root) / quote(operator, safe="") / str(instance)
+        return Path(self.root) / folder_name(operator) / str(instance)
 
     def path(self, operator: str, instance: int, segment: Segment) -> Path:
         """Return the file of a segment."""
@@ -94,28 +98,28 @@ class LocalSegments:
             path = self.path(operator, instance, segment)
             rows = read_rows(path)
             if segment.whole and 0 < mapped_from < path.stat().st_size:
-                state = self.map(by, path)
+                state = self._with_hashes(by, path, rows)
             elif segment.whole:
                 state = KeyedTable.opened(by, rows)
             else:
                 state = state.put(rows) if rows.num_columns else state
         return state
 
-    @staticmethod
-    def map(by: tuple[str, ...], path: Path) -> KeyedTable:
-        """Use a segment with all rows from its file, without loading it into memory.
+    @classmethod
+    def map(cls, by: tuple[str, ...], path: Path) -> KeyedTable:
+        """Use the rows of a segment that was just written from its file, without loading them."""
+        return cls._with_hashes(by, path, read_rows(path, written=True))
 
-        Its hashes are mapped, too, from a file that is made where it is missing.
-        """
-        rows = read_rows(path)
+    @staticmethod
+    def _with_hashes(by: tuple[str, ...], path: Path, rows: pa.Table) -> KeyedTable:
+        """Use rows of a file with their hashes of another, which is made where it is missing."""
         beside, count = hash_path(path), int(rows.num_rows)
         hashes = map_hashes(beside, count) if count else None
         if hashes is not None:
             return KeyedTable(by, SortedRows(rows, hashes), (), count)
         state = KeyedTable.opened(by, rows)
         if state.base.rows is rows:
-            with new_hash_file(beside) as out:
-                out.write(state.base.hashes)
+            write_hashes(beside, lambda out: out.write(state.base.hashes))
             hashes = map_hashes(beside, count)
             if hashes is not None:
                 state = replace(state, base=SortedRows(rows, hashes))
@@ -145,18 +149,20 @@ class LocalSegments:
     ) -> pa.Buffer:
         """Write a segment, and return the bytes of its file."""
         path = self.path(operator, instance, segment)
-        if isinstance(rows, KeyedTable):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            hash_path(path).unlink(missing_ok=True)
-            with new_hash_file(hash_path(path)) as beside:
-                write_file(path, lambda out: _write_batches(out, rows, beside))
-            return _mapped(path)
-        if rows.nbytes < MAPPED_BYTES:
+        if isinstance(rows, pa.Table) and rows.nbytes < MAPPED_BYTES:
             content = _packed(rows)
             self.write_bytes(operator, instance, segment, content)
             return content
         hash_path(path).unlink(missing_ok=True)
-        write_file(path, lambda out: _write_table(out, rows))
+        if isinstance(rows, KeyedTable):
+            state = rows
+
+            def both(beside: Any) -> None:
+                write_file(path, lambda out: _write_batches(out, state, beside), sync=self.sync)
+
+            write_hashes(hash_path(path), both)
+        else:
+            write_file(path, lambda out: _write_table(out, rows), sync=self.sync)
         return _mapped(path)
 
     def write_bytes(self, operator: str, instance: int, segment: Segment, content: Any) -> None:
@@ -169,7 +175,7 @@ class LocalSegments:
         """Write the file of a segment that comes in parts; return its size in bytes."""
         path = self.path(operator, instance, segment)
         hash_path(path).unlink(missing_ok=True)
-        write_file(path, lambda out: [out.write(part) for part in parts])
+        write_file(path, lambda out: [out.write(part) for part in parts], sync=self.sync)
         return path.stat().st_size
 
     def take(self, operator: str, instance: int, segment: Segment, other: LocalSegments) -> None:
@@ -187,8 +193,14 @@ class LocalSegments:
             return None
 
     def read_bytes(self, operator: str, instance: int, segment: Segment) -> memoryview:
-        """Map the file of a segment."""
-        return memoryview(_mapped(self.path(operator, instance, segment)))
+        """Map the file of a segment, and verify it.
+
+        Raises
+        ------
+        StateLost
+            When it is missing or damaged.
+        """
+        return memoryview(_verified(self.path(operator, instance, segment)))
 
     def forget(self, operator: str, instance: int, committed: int) -> None:
         """Remove the segments that a committed version and later ones do not need."""
@@ -202,32 +214,33 @@ class LocalSegments:
         shutil.rmtree(self.folder(operator, instance), ignore_errors=True)
 
 
-def read_rows(path: Path) -> pa.Table:
-    """Map the rows of a segment's file.
+def read_rows(path: Path, *, written: bool = False) -> pa.Table:
+    """Map the rows of a segment's file, and verify them.
+
+    Parameters
+    ----------
+    written : bool
+        The file was just written by this process: it is not read to verify it.
 
     Raises
     ------
     StateLost
         When the file is missing or damaged.
     """
+    content = _mapped(path) if written else _verified(path)
+    rows = content.slice(0, content_bytes(memoryview(content)))
+    return pa.ipc.open_file(pa.BufferReader(rows)).read_all()
+
+
+def _verified(path: Path) -> pa.Buffer:
     try:
-        with pa.memory_map(str(path), "rb") as data:
-            return pa.ipc.open_file(data).read_all()
+        content = _mapped(path)
+        verify(content)
     except (OSError, pa.ArrowInvalid) as error:
         raise StateLost(f"state file {path} cannot be read: {error}") from error
-
-
-def write_file(path: Path, write: Callable[[Any], object]) -> None:
-    """Make a file that is either complete or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with pa.OSFile(str(partial), "wb") as out:
-            write(out)
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    except Damaged as error:
+        raise StateLost(f"state file {path} is {error}") from error
+    return content
 
 
 def _packed(rows: pa.Table) -> pa.Buffer:
@@ -242,18 +255,22 @@ def _mapped(path: Path) -> pa.Buffer:
 
 
 def _write_table(out: Any, rows: pa.Table) -> None:
-    with pa.ipc.new_file(out, rows.schema) as writer:
+    checked = ChecksumWriter(out)
+    with pa.ipc.new_file(checked, rows.schema) as writer:
         writer.write_table(rows)
+    checked.finish()
 
 
-def _write_batches(out: Any, state: KeyedTable, beside: Any) -> None:
+def _write_batches(out: IO[bytes], state: KeyedTable, beside: Any) -> None:
     """Write the rows of a state to one file, and their hashes to another."""
+    checked = ChecksumWriter(out)
     writer = None
     for batch, part in state.chunks():
         if writer is None:
-            writer = pa.ipc.new_file(out, batch.schema)
+            writer = pa.ipc.new_file(checked, batch.schema)
         writer.write_batch(batch)
         beside.write(part)
     if writer is None:
-        writer = pa.ipc.new_file(out, pa.schema([]))
+        writer = pa.ipc.new_file(checked, pa.schema([]))
     writer.close()
+    checked.finish()

@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote
 
-from penstock.state.files.filesystem import FileSystem
+from penstock.state.files.checksum import Damaged, verify
+from penstock.state.files.durable import folder_name
+from penstock.state.files.filesystem import FileSystem, open_files
 from penstock.state.versions import ChainBroken, Segment, StateLost, chain, removable
 
 _NAME = re.compile(r"segment-(\d+)-(\d+)\.arrow")
@@ -32,7 +33,7 @@ class RemoteSegments:
 
     @cached_property
     def _files(self) -> FileSystem:
-        return FileSystem(self.root)
+        return open_files(self.root)
 
     def segments(self, operator: str, instance: int) -> list[Segment]:
         """List the segments of an instance."""
@@ -51,11 +52,15 @@ class RemoteSegments:
         self._files.write(_path(operator, instance, segment), content)
 
     def read_bytes(self, operator: str, instance: int, segment: Segment) -> memoryview:
-        """Read the file of a segment."""
+        """Read the file of a segment, and verify it; `StateLost` if it is missing or damaged."""
         content = self._files.read(_path(operator, instance, segment))
+        where = f"{self.root}/{_path(operator, instance, segment)}"
         if content is None:
-            where = f"{self.root}/{_path(operator, instance, segment)}"
             raise StateLost(f"{operator}[{instance}]: state file {where} is missing")
+        try:
+            verify(content)
+        except Damaged as error:
+            raise StateLost(f"{operator}[{instance}]: state file {where} is {error}") from error
         return memoryview(content)
 
     def forget(self, operator: str, instance: int, committed: int) -> None:
@@ -65,7 +70,7 @@ class RemoteSegments:
 
 
 def _folder(operator: str, instance: int) -> str:
-    return f"{quote(operator, safe='')}/{instance}"
+    return f"{folder_name(operator)}/{instance}"
 
 
 def _path(operator: str, instance: int, segment: Segment) -> str:
