@@ -86,3 +86,17 @@ def test_every_setting_of_the_loop_is_listed() -> None:
     for p in describe(Settings):
         row = f"| `{p['name']}` | {p['default']} {p['unit']} | {p['allowed']} | {p['doc']} |"
         assert row in text
+
+
+def test_everything_in_the_api_page_exists() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    named = re.findall(
+        r"^\.\. auto\w+:: (\S+)\.(\w+)\n(?:   :members: (\S.*)\n)?", page, re.MULTILINE
+    )
+    assert len(named) > 50
+    for module, name, members in named:
+        if module.startswith("penstock.spark"):
+            pytest.importorskip("pyspark")
+        part = getattr(importlib.import_module(module), name)
+        for member in filter(None, members.split(", ")):
+            assert hasattr(part, member) or member in part.__annotations__, f"{name}.{member}"
