@@ -220,9 +220,12 @@ def chosen(names: str) -> tuple[str, ...]:
         raise InvalidValue("strategy", "a request", "all or a name", names)
     for name in asked:
         if name != ALL and name not in known:
-            hint = near_miss(name, known)
             raise InvalidValue(
-                "strategy", "a request", f"all or from 'penstock strategies'{hint}", name
+                "strategy",
+                "a request",
+                "all or from 'penstock strategies'",
+                name,
+                near_miss(name, known),
             )
     return known if ALL in asked else tuple(dict.fromkeys(asked))
 

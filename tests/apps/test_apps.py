@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.apps import App, apps, latest
 from penstock.apps.backblaze import SCHEMA as DRIVES
+from penstock.common.errors import UnknownKeyword
 from penstock.engine.job_graph import JobGraph
 from penstock.model import InvalidValue, NotAllowed
 from penstock.pipeline.sinks import Memory
@@ -200,10 +201,14 @@ def test_instances_and_sinks_by_name(name: str) -> None:
 
 
 def test_registry_and_parameters() -> None:
-    with pytest.raises(InvalidValue, match="one of commcount, debs2024"):
+    with pytest.raises(InvalidValue, match=r"one of commcount, debs2024.*did you mean 'wordcount'"):
         apps.get("wordcounts")
     with pytest.raises(InvalidValue, match="parameter n of TopN must be a whole number"):
         apps.make("topn", n=0)
+    with pytest.raises(
+        UnknownKeyword, match="'vocabulry' of application 'topn'; did you mean 'voc"
+    ):
+        apps.make("topn", vocabulry=3)
     with pytest.raises(InvalidValue, match="from 0 to 2"):
         apps.make("portrait").source(zipf=3.0)
     assert all(apps.get(name).summary for name in NAMES)

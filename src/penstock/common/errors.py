@@ -18,8 +18,8 @@ class NotAllowed(PenstockError, ValueError):
 class InvalidValue(NotAllowed):
     """A value outside what is allowed, told by the one template of the project.
 
-    `allowed` goes on after "must be". What does not fit the template is a `NotAllowed` with a
-    sentence of its own.
+    `allowed` goes on after "must be", and a `hint` of `near_miss` may follow. What does not fit the
+    template is a `NotAllowed` with a sentence of its own.
 
     Examples
     --------
@@ -30,15 +30,18 @@ class InvalidValue(NotAllowed):
 a whole number of at least 1, got 0
     """
 
-    def __init__(self, parameter: str, owner: str, allowed: str, got: object) -> None:
-        super().__init__(f"parameter {parameter} of {owner} must be {allowed}, got {got!r}")
+    def __init__(
+        self, parameter: str, owner: str, allowed: str, got: object, hint: str = ""
+    ) -> None:
+        super().__init__(f"parameter {parameter} of {owner} must be {allowed}, got {got!r}{hint}")
         self.parameter = parameter
         self.owner = owner
         self.allowed = allowed
         self.got = got
+        self.hint = hint
 
-    def __reduce__(self) -> tuple[type[InvalidValue], tuple[str, str, str, object]]:
-        return (InvalidValue, (self.parameter, self.owner, self.allowed, self.got))
+    def __reduce__(self) -> tuple[type[InvalidValue], tuple[str, str, str, object, str]]:
+        return (InvalidValue, (self.parameter, self.owner, self.allowed, self.got, self.hint))
 
 
 class UnknownKeyword(PenstockError, TypeError):

@@ -9,6 +9,8 @@ from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
 from penstock.common.errors import InvalidValue, NotAllowed
+from penstock.common.keywords import known_keywords, refuse_unknown
+from penstock.common.near_miss import near_miss
 
 Part = TypeVar("Part", bound=type[Any])
 
@@ -54,12 +56,17 @@ class Registry(Generic[Part]):
         """Return the part of that name, or say which names there are."""
         self._load()
         if name not in self._parts:
-            raise InvalidValue("name", f"a {self.kind}", "one of " + ", ".join(self.names()), name)
+            article = "an" if self.kind[0] in "aeiou" else "a"
+            allowed = "one of " + ", ".join(self.names())
+            hint = near_miss(name, self.names())
+            raise InvalidValue("name", f"{article} {self.kind}", allowed, name, hint)
         return self._parts[name]
 
     def make(self, name: str, **parameters: Any) -> Any:
         """Make a part with its parameters."""
-        return self.get(name)(**parameters)
+        part = self.get(name)
+        refuse_unknown(f"{self.kind} {name!r}", parameters, known_keywords(part))
+        return part(**parameters)
 
     def _load(self) -> None:
         if self._loaded:

@@ -66,13 +66,18 @@ you mean 'to'?, got 'too'
     def check(self, kind: str, settings: Iterable[str]) -> None:
         """Raise unless there is such a kind, and it takes settings of these names."""
         if kind not in self.settings:
-            allowed = f"one of {', '.join(self.settings)}{near_miss(kind, self.settings)}"
-            raise InvalidValue("kind", f"a fault of {self.owner}", allowed, kind)
+            raise InvalidValue(
+                "kind",
+                f"a fault of {self.owner}",
+                "one of " + ", ".join(self.settings),
+                kind,
+                near_miss(kind, self.settings),
+            )
         known = self.settings[kind]
         for name in settings:
             if name not in known:
-                some = f"one of {', '.join(known)}{near_miss(name, known)}"
-                raise InvalidValue("setting", f"fault {kind}", some if known else "left out", name)
+                some = "one of " + ", ".join(known) if known else "left out"
+                raise InvalidValue("setting", f"fault {kind}", some, name, near_miss(name, known))
 
     def write(self, kind: str, moment: object, settings: Mapping[str, str]) -> str:
         """Put a text together, such as `read` takes apart."""
