@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java run plan test quick lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults attach-faults measured bench-loop clean
+.PHONY: help setup java run plan test quick lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults attach-faults measured bench-loop event-logs clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench-engine: setup java  ## Compare the engine with plain Structured Streaming;
 
 bench-loop: setup java  ## Measure the control loop on an embedded cluster; takes most of an hour
 	$(BIN)/python benchmarks/loop.py
+
+event-logs: setup java  ## Record the event logs that the tests of the advice read, for real
+	$(BIN)/python benchmarks/event_logs.py
 
 soak: setup java  ## Half an hour at a steady rate: is memory flat, does nothing pile up on disk?
 	$(BIN)/python benchmarks/soak.py

@@ -28,6 +28,7 @@ RANKS = {
     "control": 9,
     "runtimes": 10,
     "spark": 11,  # names of runtimes.spark, for users
+    "advise": 11,  # reads what Spark recorded; imports nothing of it
     "experiments": 12,
     "cli": 13,
     "web": 13,

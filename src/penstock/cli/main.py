@@ -8,6 +8,7 @@ import typer
 
 import penstock
 from penstock.cli import (
+    advise,
     apps,
     calibrate,
     chaos,
@@ -42,6 +43,7 @@ app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
 app.command("chaos", help=chaos.HELP)(chaos.chaos)
 app.command("metrics", help=metrics.HELP)(metrics.metrics)
 app.command("explain", help=explain.HELP)(explain.explain)
+app.command("advise", help=advise.HELP)(advise.advise_command)
 app.command("state-bench", help=state_bench.HELP)(state_bench.state_bench)
 app.command("apps", help=apps.HELP)(apps.apps)
 app.command("strategies", help=strategies.HELP)(strategies.strategies)
