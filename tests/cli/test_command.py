@@ -234,7 +234,7 @@ def test_a_plan_is_saved(tmp_path: Path) -> None:
         (["plan", WORDS, "--strategy", ""], "all or a name"),
         (["plan", WORDS, "--seed", "-1"], "a whole number of at least 0, got -1"),
         (["plan", WORDS, "--out", "x.json", "--strategy", "even,rstorm"], "can hold one plan"),
-        (["plan", WORDS, "--out", "/no/such/x.json"], "cannot be written"),
+        (["plan", WORDS, "--out", "/no/such/x.json"], "make it first"),
         (["plan"], "FILE"),
         (["plan", WORDS, "--colour"], "--colour"),
         (["plant"], "plant"),
@@ -315,5 +315,5 @@ def test_ctrl_c_is_130_and_one_line() -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
     )
     assert ran.returncode == 130
-    assert ran.stderr == "penstock: interrupted\n"
+    assert ran.stderr == "penstock: interrupted, exit code 130\n"
     assert ran.stdout == ""

@@ -59,7 +59,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Stand for the cluster: the second run that there is fails."""
     seen: list[Any] = []
 
-    def outcomes(chosen: list[Schedule], drivers: list[str], nodes: int) -> Any:
+    def outcomes(chosen: list[Schedule], drivers: list[str], nodes: int, stop: object) -> Any:
         for schedule in chosen:
             equal = {"counts": len(seen) != 1}
             seen.append(schedule)

@@ -11,9 +11,13 @@ from penstock.strategies.partition import partitioners
 from penstock.strategies.place import placers
 from penstock.testing import PARTITIONER_CHECKS, PLACER_CHECKS, STRATEGY_CHECKS
 
-#: A training that is cut short: the contract holds for every setting, and how good the groups are
-#: is no part of it. `test_ms.py` trains to the end.
-BRIEFLY: dict[str, dict[str, Any]] = {"ms": {"epochs": 20}, "graph_network": {"epochs": 20}}
+#: A training or a search that is cut short: the contract holds for every setting, and how good a
+#: plan is, is no part of it. `test_ms.py` and `test_baselines.py` go to the end.
+BRIEFLY: dict[str, dict[str, Any]] = {
+    "ms": {"epochs": 20},
+    "graph_network": {"epochs": 20},
+    "optimal": {"steps": 2000},
+}
 
 
 @pytest.mark.parametrize("check", STRATEGY_CHECKS)

@@ -11,10 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.apps import apps
-from penstock.cli.exits import clean_exit
+from penstock.cli.checks import check_file, check_master, check_nodes
+from penstock.cli.exits import clean_exit, deferred, running
 from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import App, EmbeddedNodes, JsonAtEnd, Master, Parallelism, Zipf
 from penstock.cli.progress import Progress
+from penstock.cli.run_options import Verbose
+from penstock.cli.scratch import scratch
+from penstock.model import InvalidValue
 
 HELP = """Measure what tuples, hops and tasks cost on Spark, and write it for 'penstock simulate'.
 
@@ -22,7 +26,7 @@ The application runs in batches of several sizes under three placements: all ins
 in turn, neighbours always apart. Without --master an embedded cluster is started. With
 --check every placement is then run at that rate and simulated, and the errors are shown.
 
-Exit codes: 0 fine, 2 bad input, 130 interrupted.
+Exit codes: 0 fine, 2 bad input, 3 a failed measurement, 130 interrupted, 143 terminated.
 
 \b
 Examples:
@@ -50,11 +54,21 @@ def calibrate(
             show_default=False,
         ),
     ] = None,
+    verbose: Verbose = False,
     as_json: JsonAtEnd = False,
 ) -> None:
     """Calibrate; see `HELP`."""
-    with clean_exit():
+    with clean_exit(verbose=verbose):
         chosen = apps.make(app)
+        check_master(master)
+        if master is None:
+            check_nodes(nodes)
+        check_file("--out", out)
+        if rate is not None and not rate > 0:
+            raise InvalidValue("check", "a calibration", "more than 0 tuples a second", rate)
+        if parallelism is not None and parallelism < 1:
+            allowed = "a whole number of at least 1"
+            raise InvalidValue("parallelism", "a calibration", allowed, parallelism)
         require_java()
         with pyspark_needed():
             from penstock.experiments.calibrate import measure as measure
@@ -62,13 +76,23 @@ def calibrate(
 
         count = 1 + len(measure.PLACEMENTS) * (1 + (rate is not None))
         options: dict[str, Any] = {"parallelism": parallelism, "zipf": zipf}
-        with Progress(1 + count, 0.0, "calibrating") as progress:
+        with (
+            running(),
+            deferred() as stop,
+            scratch(),
+            Progress(1 + count, 0.0, "calibrating") as progress,
+        ):
             progress.now("starting Spark")
             with cluster(master or embedded(nodes, 1, 900)) as spark:
-                found = measure.calibrate(spark, chosen, say=progress.now, **options)
+
+                def now(text: str) -> None:
+                    stop.check()
+                    progress.now(text)
+
+                found = measure.calibrate(spark, chosen, say=now, **options)
                 checked: tuple[measure.CheckedPlacement, ...] = ()
                 if rate is not None:
-                    checked = measure.check(spark, chosen, found, rate, say=progress.now, **options)
+                    checked = measure.check(spark, chosen, found, rate, say=now, **options)
         found.profile.save(out)
         if as_json:
             errors = [

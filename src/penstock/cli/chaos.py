@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.apps import apps
-from penstock.cli.exits import clean_exit, say
+from penstock.cli.checks import check_nodes
+from penstock.cli.exits import Stop, clean_exit, deferred, running, say
 from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import EmbeddedNodes, JsonAtEnd
+from penstock.cli.run_options import Verbose
+from penstock.cli.scratch import scratch
 from penstock.faults.schedules import Schedule, matrix, schedules
 from penstock.model import InvalidValue
 
@@ -29,7 +32,8 @@ their parallelism, fragments of state are corrupted and removed, as much at once
 survive. All run on one embedded cluster of this machine. A schedule that fails is shown with its
 seed and its history.
 
-Exit codes: 0 all results equal, 1 some schedule failed, 2 bad input, 130 interrupted.
+Exit codes: 0 all results equal, 1 some schedule failed, 2 bad input, 3 no cluster, 130 interrupted,
+143 terminated.
 
 \b
 Examples:
@@ -63,10 +67,11 @@ def chaos(
             "--matrix", help="Instead: each kind of fault once for each application, no chance."
         ),
     ] = False,
+    verbose: Verbose = False,
     as_json: JsonAtEnd = False,
 ) -> None:
     """Run schedules; see `HELP`."""
-    with clean_exit():
+    with clean_exit(verbose=verbose):
         names = [apps.make(app).name] if app else list(apps.names())
         for name, value in (("schedules", count), ("seed", seed or 0), ("only", only or 0)):
             if value < int(name == "schedules"):
@@ -78,14 +83,16 @@ def chaos(
         else:
             chosen = schedules(seed, count if only is None else only + 1, names, nodes)
             chosen = chosen if only is None else chosen[only:]
+        check_nodes(nodes, least=3)
         require_java()
         drivers = names if full else []
         outcomes = []
         total = len(chosen) + len(drivers)
         say(f"{total} runs on {nodes} nodes" + ("" if full else f", seed {seed}"))
-        for outcome in _outcomes(chosen, drivers, nodes):
-            outcomes.append(outcome)
-            _tell(outcome, len(outcomes), total)
+        with running(), deferred() as stop, scratch():
+            for outcome in _outcomes(chosen, drivers, nodes, stop):
+                outcomes.append(outcome)
+                _tell(outcome, len(outcomes), total)
         failed = [outcome for outcome in outcomes if not outcome.passed]
         if as_json:
             told = {"seed": None if full else seed, "outcomes": [o.to_dict() for o in outcomes]}
@@ -96,14 +103,18 @@ def chaos(
             raise typer.Exit(1)
 
 
-def _outcomes(chosen: list[Schedule], drivers: list[str], nodes: int) -> Iterator[TrialOutcome]:
+def _outcomes(
+    chosen: list[Schedule], drivers: list[str], nodes: int, stop: Stop
+) -> Iterator[TrialOutcome]:
     with pyspark_needed():
         from penstock import spark as engine
         from penstock.experiments.chaos_trial import driver_killed, trial
     with engine.cluster(engine.embedded(nodes, 1, MEMORY_MB)) as spark:
         for schedule in chosen:
+            stop.check()
             yield trial(spark, schedule)
         for name in drivers:
+            stop.check()
             yield driver_killed(spark, name, nodes)
 
 

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.exits import INTERRUPTED, clean_exit, say
+from penstock.cli.checks import check_file, check_nodes
+from penstock.cli.exits import clean_exit, say, stopped
 from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import App, InputSeed, JsonEach, Rate, Seconds, Zipf
 from penstock.cli.progress import Progress
@@ -28,7 +29,7 @@ other. With --engine sim the same control loop runs in virtual time, on as many 
 as the embedded cluster's are. A strategy that fails is told, and the others go on.
 
 Exit codes: 0 fine, 1 a strategy failed or rows were lost or duplicated, 2 bad input,
-130 interrupted (what was done until then is shown).
+130 interrupted, 143 terminated (what was done until then is shown).
 
 \b
 Examples:
@@ -65,10 +66,13 @@ def compare_command(
 ) -> None:
     """Compare strategies; see `HELP`."""
     entries: list[Entry] = []
-    interrupted = False
+    stop: KeyboardInterrupt | None = None
     with clean_exit():
         asked = chosen(names)
         scenario = Scenario(app, rate, zipf, seconds, nodes, seed)
+        check_file("--report", report)
+        if engine == "spark":
+            check_nodes(nodes)
         run = engine_of(engine)
         quiet = sys.stderr.isatty()
         with Progress(len(asked), doing="comparing") as progress:
@@ -85,17 +89,16 @@ def compare_command(
                     entries.append(entry)
                     if as_json:
                         typer.echo(json.dumps(entry.to_dict(), allow_nan=False))
-            except KeyboardInterrupt:
-                interrupted = True
+            except KeyboardInterrupt as asked_to:
+                stop = asked_to
         if not as_json:
             show_entries(entries)
         if entries:
             settings = {"engine": engine, **asdict(scenario)}
             write_comparison(report, f"{app} compared", entries, settings, NOTES[engine])
             say(f"report in {report}")
-    if interrupted:
-        say("penstock: interrupted")
-        raise typer.Exit(INTERRUPTED)
+    if stop is not None:
+        raise stopped(stop)
     if not all(entry.sound for entry in entries):
         raise typer.Exit(1)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.checks import check_file
 from penstock.cli.exits import BAD_INPUT, INFEASIBLE, clean_exit, say
 from penstock.cli.options import DEFAULT_NODES, ClusterFile, JsonEach, Strategies
 from penstock.cli.progress import Progress
@@ -79,6 +80,7 @@ def plan(
         if cluster is not None and nodes is not None:
             say("penstock: --cluster and --nodes exclude each other; give one of them")
             raise typer.Exit(BAD_INPUT)
+        check_file("--out", out)
         names = chosen(strategy)
         if out is not None and len(names) > 1:
             raise FileError(str(out), "can hold one plan, and several strategies were asked for")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
-from penstock.apps import apps
-from penstock.cli.exits import INTERRUPTED, clean_exit, say
+from penstock.cli.exits import Stop, clean_exit, deferred, running, say, stopped
 from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.live import Board
 from penstock.cli.options import (
@@ -24,16 +24,32 @@ from penstock.cli.options import (
     Seconds,
     Zipf,
 )
-from penstock.control.settings import Settings
-from penstock.faults.fault import KINDS, Fault
-from penstock.model import InvalidValue
-from penstock.pipeline.sinks import Discard
-from penstock.pipeline.sources.rates import Profile
-from penstock.pipeline.steps import Sink
+from penstock.cli.run_options import (
+    Adapt,
+    BackupEvery,
+    Checkpoint,
+    Control,
+    DataFragments,
+    Faults,
+    Input,
+    MaxNodes,
+    MinNodes,
+    Nodes,
+    Output,
+    ParityFragments,
+    RecommendOnly,
+    Report,
+    State,
+    StateMode,
+    Store,
+    Strategy,
+    Verbose,
+)
+from penstock.cli.scratch import scratch
+from penstock.faults.fault import KINDS
 from penstock.report.page import write_report
 from penstock.report.summary import summarise
-from penstock.state.config import StateConfig
-from penstock.strategies import strategies
+from penstock.store.records import RunRecords
 
 HELP = f"""Run an application on Spark under a strategy, and report what was measured.
 
@@ -44,7 +60,11 @@ square:1000,4000/30 or file:PATH.
 Faults are scripted as KIND@batch=N, with options as in scale@batch=5:to=7. They are real: processes
 of this machine are killed, files are changed. The kinds are {", ".join(KINDS)}.
 
-Exit codes: 0 fine, 1 rows lost or duplicated, 2 bad input or a failed run, 130 interrupted.
+Ctrl-C and SIGTERM stop it after the batch that is running; with --checkpoint the next run goes on
+from there.
+
+Exit codes: 0 fine, 1 rows lost or duplicated, 2 bad input, 3 a failed run, 130 interrupted,
+143 terminated.
 
 \b
 Examples:
@@ -55,11 +75,20 @@ Examples:
 """
 
 
+@dataclass(frozen=True)
+class Asked:
+    """All that was asked for on the command line."""
+
+    input: Input
+    nodes: Nodes
+    control: Control
+    state: State
+    output: Output
+
+
 def run(
     app: App,
-    strategy: Annotated[
-        str, typer.Option("--strategy", metavar="NAME", help="Strategy that plans it.")
-    ] = "penstock",
+    strategy: Strategy = "penstock",
     rate: Rate = "2000",
     seconds: Seconds = 60.0,
     master: Master = None,
@@ -67,154 +96,87 @@ def run(
     zipf: Zipf = 1.0,
     parallelism: Parallelism = None,
     seed: InputSeed = 0,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--checkpoint",
-            metavar="PLACE",
-            help="Keep journal and state in this folder or address, and go on from it.",
-        ),
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            "--store", metavar="PLACE", help="Metrics: a SQLite file or a postgresql:// URL."
-        ),
-    ] = None,
-    report: Annotated[
-        Path, typer.Option("--report", metavar="FILE", help="Where the HTML report goes.")
-    ] = Path("penstock-report.html"),
-    min_nodes: Annotated[
-        int,
-        typer.Option(
-            "--min-nodes",
-            metavar="N",
-            help="Nodes that are never released; 0: as many as state by peers needs.",
-        ),
-    ] = 0,
-    max_nodes: Annotated[
-        int,
-        typer.Option(
-            "--max-nodes", metavar="N", help="Nodes that are never exceeded; 0: as at the start."
-        ),
-    ] = 0,
-    recommend_only: Annotated[
-        bool,
-        typer.Option("--recommend-only", help="Show what would be decided, and change nothing."),
-    ] = False,
-    adapt: Annotated[
-        bool,
-        typer.Option("--adapt/--no-adapt", help="Plan again while it runs, or not."),
-    ] = True,
-    state: Annotated[
-        str | None,
-        typer.Option(
-            "--state",
-            metavar="MODE",
-            help="Who keeps state safe: peers, checkpoint or both. By default peers, and the "
-            "checkpoint, too, if one is given.",
-        ),
-    ] = None,
-    data: Annotated[
-        int,
-        typer.Option(
-            "--data-fragments",
-            metavar="N",
-            help="Fragments that a piece of state is cut into for peers.",
-        ),
-    ] = 7,
-    parity: Annotated[
-        int,
-        typer.Option(
-            "--parity-fragments",
-            metavar="N",
-            help="More fragments, so that any N of all may be missing.",
-        ),
-    ] = 1,
-    backup_every: Annotated[
-        int,
-        typer.Option(
-            "--backup-every",
-            metavar="N",
-            help="Batches that the driver holds changes of state for before peers get them; with "
-            "1, every batch waits until they have them.",
-        ),
-    ] = 8,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fault",
-            metavar="FAULT",
-            help="Let something go wrong, such as kill-executor@batch=7; may be given again.",
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
+    store: Store = None,
+    report: Report = Path("penstock-report.html"),
+    min_nodes: MinNodes = 0,
+    max_nodes: MaxNodes = 0,
+    recommend_only: RecommendOnly = False,
+    adapt: Adapt = True,
+    state: StateMode = None,
+    data: DataFragments = 7,
+    parity: ParityFragments = 1,
+    backup_every: BackupEvery = 8,
+    fault: Faults = None,
+    verbose: Verbose = False,
     as_json: JsonAtEnd = False,
 ) -> None:
     """Run an application; see `HELP`."""
-    with clean_exit():
-        chosen = apps.make(app)
-        if strategy not in strategies.names():
-            raise InvalidValue(
-                "strategy", "a run", "one of " + ", ".join(strategies.names()), strategy
-            )
-        if not seconds > 0:
-            raise InvalidValue("seconds", "a run", "more than 0", seconds)
-        settings = Settings(min_nodes=min_nodes, max_nodes=max_nodes, recommend_only=recommend_only)
-        faults = [Fault.parse(text) for text in fault or ()]
-        if checkpoint is None and any(one.kind == "kill-driver" for one in faults):
-            raise InvalidValue(
-                "fault", "a run without --checkpoint", "other than kill-driver", "kill-driver"
-            )
-        # What is wrong with these is said before Spark is started.
-        StateConfig(state or "peers", data=data, parity=parity, every=backup_every)
-        profile = Profile.parse(rate)
-        rows = profile.position(seconds)
-        source = chosen.source(profile, zipf=zipf, seed=seed, rows=rows)
-        # What comes out is counted; keeping it would fill the memory of a long run.
-        sinks: dict[str, Sink] = {name: Discard() for name in chosen.keys}
-        pipeline = chosen.pipeline(source, sinks, parallelism=parallelism)
-        require_java()
-        with pyspark_needed():
-            from penstock import spark as engine
-        interrupted = False
-        with Board(as_json) as board:
-            board.say(f"starting Spark on {master or f'an embedded cluster of {nodes} nodes'}")
-            where = master or engine.embedded(nodes)
-            with engine.cluster(where) as spark:
-                board.say("warming up the workers")
-                with engine.start(
-                    pipeline,
-                    spark,
-                    strategy,
-                    listener=board.show,
-                    on_decision=board.decided,
-                    control=settings if adapt else None,
-                    checkpoint=checkpoint,
-                    store=store,
-                    seed=seed,
-                    state=state,
-                    data=data,
-                    parity=parity,
-                    backup_every=backup_every,
-                    faults=faults,
-                ) as running:
-                    board.plan(running.plan)
-                    try:
-                        while not running.await_end(0.2):
-                            board.tick(running.elapsed_s)
-                    except KeyboardInterrupt:
-                        interrupted = True
-                        board.say("stopping after the batch that is running")
-                        running.stop()
-                    records = running.records()
-        summary = summarise(records)
-        write_report(records, report)
-        if as_json:
-            typer.echo(json.dumps(summary))
-        else:
-            board.summary(summary, report)
-        if interrupted:
-            raise typer.Exit(INTERRUPTED)
-        if summary["rows_lost"] or summary["rows_duplicated"]:
-            say("penstock: rows were lost or duplicated")
-            raise typer.Exit(1)
+    asked = Asked(
+        Input(app, rate, seconds, zipf, seed, parallelism),
+        Nodes(master, nodes),
+        Control(strategy, min_nodes, max_nodes, recommend_only, adapt),
+        State(checkpoint, state, data, parity, backup_every, tuple(fault or ())),
+        Output(store, report, as_json),
+    )
+    with clean_exit(verbose=verbose):
+        _run(asked)
+
+
+def _run(asked: Asked) -> None:
+    """Check everything, run it, and report; what is wrong is said before Spark is started."""
+    pipeline = asked.input.pipeline()
+    options = {
+        "control": asked.control.settings(),
+        "seed": asked.input.seed,
+        "store": asked.output.store,
+        **asked.state.options(),
+    }
+    asked.nodes.check()
+    asked.output.check()
+    require_java()
+    with pyspark_needed():
+        from penstock import spark as engine
+    with running(), deferred() as stop, scratch(), Board(asked.output.as_json) as board:
+        board.say(f"starting Spark on {asked.nodes}")
+        with engine.cluster(asked.nodes.master or engine.embedded(asked.nodes.count)) as spark:
+            stop.check()
+            board.say("warming up the workers")
+            with engine.start(
+                pipeline,
+                spark,
+                asked.control.strategy,
+                listener=board.show,
+                on_decision=board.decided,
+                **options,
+            ) as started:
+                _watch(started, board, stop)
+                records = started.records()
+    _report(records, asked.output, board, stop.asked)
+
+
+def _watch(started: Any, board: Board, stop: Stop) -> None:
+    """Wait for the end of the run, or stop it after the batch that is running."""
+    board.plan(started.plan)
+    while stop.asked is None and not started.await_end(0.2):
+        board.tick(started.elapsed_s)
+    if stop.asked is not None:
+        board.say("stopping after the batch that is running")
+        started.stop()
+
+
+def _report(
+    records: RunRecords, output: Output, board: Board, stop: KeyboardInterrupt | None
+) -> None:
+    """Write what came of it, and end with the code that says how it went."""
+    summary = summarise(records)
+    write_report(records, output.report)
+    if output.as_json:
+        typer.echo(json.dumps(summary))
+    else:
+        board.summary(summary, output.report)
+    if stop is not None:
+        raise stopped(stop)
+    if summary["rows_lost"] or summary["rows_duplicated"]:
+        say("penstock: rows were lost or duplicated, exit code 1")
+        raise typer.Exit(1)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.apps import apps
+from penstock.cli.checks import check_file
 from penstock.cli.exits import BAD_INPUT, clean_exit, say
 from penstock.cli.options import DEFAULT_NODES, ClusterFile, JsonEach, Rate, Strategies, Zipf
 from penstock.cli.progress import Progress
@@ -121,6 +122,7 @@ def simulate_command(
             raise InvalidValue("every", "a simulation", "at least 0", every)
         if seed < 0:
             raise InvalidValue("seed", "a simulation", "a whole number of at least 0", seed)
+        check_file("--report", report)
         names = chosen(strategy)
         profile = Profile.parse(rate)
         faults = [parse_fault(text) for text in fault or []]

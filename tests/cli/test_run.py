@@ -1,0 +1,198 @@
+"""``penstock run`` as a user types it: everything is checked before Spark starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import run as command
+from penstock.cli.checks import check_nodes
+from penstock.cli.main import app
+from penstock.engine.errors import StepFailed
+from penstock.model import PenstockError
+
+
+class SparkStarted(AssertionError):
+    """A check came too late."""
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def started() -> None:
+        raise SparkStarted
+
+    monkeypatch.setattr(command, "require_java", started)
+    monkeypatch.chdir(tmp_path)
+
+
+def call(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["run", *words])
+    if isinstance(result.exception, SparkStarted):
+        raise result.exception
+    return result.exit_code, result.stderr
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["wordcout"], "did you mean 'wordcount'?"),
+        (["wordcount", "--strategy", "pennstock"], "did you mean 'penstock'?"),
+        (["wordcount", "--master", "lokal[2]"], "one of local[4], local-cluster[4,1,1024]"),
+        (["wordcount", "--master", "local[0]"], "local[0]"),
+        (["wordcount", "--master", "spark://host"], "spark://HOST:PORT"),
+        (["wordcount", "--master", "spark://127.0.0.1:99999"], "a port from 1 to 65535"),
+        (["wordcount", "--master", f"spark://127.0.0.1:{closed_port()}"], "no Spark master"),
+        (["wordcount", "--nodes", "0"], "nodes"),
+        (["wordcount", "--nodes", "100000"], "needs about 30,000,000 MB"),
+        (["wordcount", "--checkpoint", "taken/inside"], "taken is a file, not a folder"),
+        (["wordcount", "--checkpoint", ""], "a folder or an address"),
+        (["wordcount", "--checkpoint", "nofs://host/folder"], "Arrow can open"),
+        (["wordcount", "--store", "taken"], "metrics store taken"),
+        (["wordcount", "--store", "postgresql://127.0.0.1:1/none"], "metrics store"),
+        (["wordcount", "--report", "missing/report.html"], "there is no folder missing"),
+        (["wordcount", "--report", "folder"], "is a folder; name a file in it"),
+        (["wordcount", "--parallelism", "0"], "parallelism"),
+        (["wordcount", "--seed", "-1"], "seed"),
+        (["wordcount", "--zipf", "9"], "coefficient"),
+        (["wordcount", "--seconds", "0"], "more than 0"),
+        (["wordcount", "--rate", "fast"], "tuples a second"),
+        (["wordcount", "--min-nodes", "5", "--max-nodes", "3"], "at least min_nodes"),
+    ],
+)
+def test_bad_input_is_2_and_one_sentence(words: list[str], said: str) -> None:
+    Path("taken").write_text("a text, no database and no folder")
+    Path("folder").mkdir()
+    code, told = call(*words)
+    assert code == 2
+    assert said in told
+    assert told.startswith("penstock: ")
+    assert told.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_report_in_a_folder_for_reading_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    code, told = call("wordcount", "--report", "closed/report.html")
+    assert code == 2
+    assert "cannot be written" in told
+
+
+def test_sound_input_goes_on_to_spark() -> None:
+    with pytest.raises(SparkStarted):
+        call("wordcount", "--checkpoint", "new/folder", "--store", "m.sqlite", "--report", "r.html")
+    assert not Path("new").exists()
+
+
+def test_memory_bounds_an_embedded_cluster() -> None:
+    check_nodes(10, available_mb=3000)
+    with pytest.raises(PenstockError, match="at most 10, or a --master"):
+        check_nodes(11, available_mb=3000)
+
+
+class FakeSpark:
+    """Stands for `penstock.spark`: the run fails, or is asked to stop."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure = failure
+
+    def embedded(self, nodes: int) -> str:
+        return f"local-cluster[{nodes},1,1024]"
+
+    @contextlib.contextmanager
+    def cluster(self, master: str) -> Iterator[object]:
+        yield object()
+
+    def start(self, *given: object, **options: object) -> Any:
+        raise self.failure
+
+
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def use(failure: Exception) -> None:
+        monkeypatch.setattr(command, "require_java", lambda: None)
+        import penstock
+
+        monkeypatch.setattr(penstock, "spark", FakeSpark(failure), raising=False)
+        monkeypatch.setitem(sys.modules, "penstock.spark", penstock.spark)
+
+    return use
+
+
+def test_a_failed_run_is_3_and_no_traceback(fails: Any) -> None:
+    fails(RuntimeError("An error occurred while calling o1.x\n\tat org.apache.spark"))
+    code, told = call("wordcount")
+    assert code == 3
+    assert "the run failed: RuntimeError: An error occurred while calling o1.x;" in told
+    assert "Traceback" not in told
+    assert "org.apache.spark" not in told
+    code, told = call("wordcount", "--verbose")
+    assert code == 3
+    assert "Traceback" in told
+    assert "org.apache.spark" in told
+
+
+def test_the_users_traceback_comes_first(fails: Any) -> None:
+    failure = StepFailed("split", 0, 3, "ValueError: bad", "[]")
+    failure.trace = 'Traceback (most recent call last):\n  File "mine.py", line 3, in split'  # type: ignore[attr-defined]
+    fails(failure)
+    code, told = call("wordcount")
+    assert code == 3
+    assert told.index("mine.py") < told.index("penstock: the run failed: step 'split' failed")
+
+
+def test_what_is_misspelt_is_answered_with_the_near_word() -> None:
+    for words, near in (
+        (["run", "wordcount", "--stratgy", "even"], "--strategy"),
+        (["rnu", "wordcount"], "run"),
+    ):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 2
+        assert near in result.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("sign", "number", "code"),
+    [("warming up", signal.SIGTERM, 143), ("batch 0:", signal.SIGINT, 130)],
+)
+def test_a_signal_is_a_clean_stop(tmp_path: Path, sign: str, number: int, code: int) -> None:
+    pytest.importorskip("pyspark")
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    words = ["run", "wordcount", "--nodes", "2", "--seconds", "300", "--checkpoint", "state"]
+    with (tmp_path / "err").open("wb") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from penstock.cli.main import app; app()", *words],
+            cwd=tmp_path,
+            env={**os.environ, "TMPDIR": str(scratch)},
+            stdout=subprocess.DEVNULL,
+            stderr=err,
+        )
+        told, until = "", time.monotonic() + 120
+        while sign not in told and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+            told = (tmp_path / "err").read_text()
+        process.send_signal(number)
+        assert process.wait(120) == code, (tmp_path / "err").read_text()
+    told = (tmp_path / "err").read_text()
+    assert f"exit code {code}" in told.splitlines()[-1]
+    assert "Traceback" not in told
+    assert list(scratch.iterdir()) == []
+    assert (tmp_path / "state").exists()
