@@ -212,7 +212,7 @@ def chosen(names: str) -> tuple[str, ...]:
     Traceback (most recent call last):
     ...
     penstock.common.errors.InvalidValue: parameter strategy of a request must be all or from \
-'penstock strategies'; did you mean 'even'?, got 'evn'
+'penstock strategies', got 'evn'; did you mean 'even'?
     """
     known = strategies.names()
     asked = [name for part in names.split(",") if (name := part.strip())]

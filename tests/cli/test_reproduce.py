@@ -19,12 +19,12 @@ def call(*words: str) -> tuple[int, str, str]:
 
 
 def test_an_unknown_paper_is_refused() -> None:
-    code, _, err = call("reproduce", "rs")
+    code, _, err = call("reproduce", "tss")
     assert code == 2
-    assert "did you mean" in err
+    assert "did you mean 'ts'?" in err
     code, _, err = call("reproduce", "storm")
     assert code == 2
-    assert "ts, sra, sl, ms, ra, all" in err
+    assert "one of ts, sra, sl, ms, ra, all" in err
 
 
 def test_json_has_a_figure_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

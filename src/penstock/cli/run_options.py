@@ -212,7 +212,9 @@ class State:
             raise InvalidValue(
                 "fault", "a run without --checkpoint", "other than kill-driver", "kill-driver"
             )
-        StateConfig(self.mode or "peers", data=self.data, parity=self.parity, every=self.backup_every)
+        StateConfig(
+            self.mode or "peers", data=self.data, parity=self.parity, every=self.backup_every
+        )
         check_checkpoint(self.checkpoint)
         return {
             "checkpoint": self.checkpoint,

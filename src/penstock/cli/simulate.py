@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -14,16 +15,25 @@ from rich.table import Table
 
 from penstock.apps import apps
 from penstock.cli.checks import check_file
-from penstock.cli.exits import BAD_INPUT, clean_exit, say
+from penstock.cli.exits import clean_exit, say
 from penstock.cli.options import DEFAULT_NODES, ClusterFile, JsonEach, Rate, Strategies, Zipf
 from penstock.cli.progress import Progress
 from penstock.engine.job_graph import JobGraph
 from penstock.files import load_cluster, load_topology
-from penstock.model import Cluster, InvalidValue, Measurements, Topology, expand
+from penstock.model import Cluster, InvalidValue, Measurements, PenstockError, Topology, expand
 from penstock.model.sizing import sized_for
 from penstock.pipeline.sources.rates import Profile
 from penstock.planning import chosen
-from penstock.runtimes.sim import CostProfile, KeySpace, Workload, load_costs, parse_fault, simulate
+from penstock.runtimes.sim import (
+    CostProfile,
+    KeySpace,
+    SimulatedFault,
+    SimulatedRun,
+    Workload,
+    load_costs,
+    parse_fault,
+    simulate,
+)
 from penstock.runtimes.sim.report import rows, write
 from penstock.runtimes.sim.workload import scaled
 from penstock.strategies import strategies
@@ -42,142 +52,221 @@ Examples:
 """
 
 
+TopologyName = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPOLOGY", help="A file, or an application's name.", show_default=False
+    ),
+]
+
+SizedNodes = Annotated[
+    int | None,
+    typer.Option(
+        "--nodes",
+        metavar="N",
+        help="N equal nodes, sized for the first rate before --rate-scale. Without --cluster "
+        f"and --nodes, N is {DEFAULT_NODES}.",
+        show_default=False,
+    ),
+]
+
+RateScale = Annotated[
+    float, typer.Option("--rate-scale", metavar="X", help="Multiply all rates, for what-if.")
+]
+
+VirtualSeconds = Annotated[
+    float, typer.Option("--seconds", metavar="S", help="Virtual time to simulate.")
+]
+
+Every = Annotated[
+    float, typer.Option("--every", metavar="S", help="The loop evaluates so often; 0: never.")
+]
+
+Faults = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault", metavar="FAULT", help="What goes wrong; may be repeated.", show_default=False
+    ),
+]
+
+StepParallelism = Annotated[
+    int | None,
+    typer.Option(
+        "--parallelism",
+        metavar="N",
+        help="Instances of an application's steps; by default as many as nodes.",
+        show_default=False,
+    ),
+]
+
+CostFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--costs",
+        metavar="FILE",
+        help="Cost profile, in YAML or JSON. By default micro-batches as on Spark for an "
+        "application, tuple at a time for a file.",
+        show_default=False,
+    ),
+]
+
+Drop = Annotated[
+    bool, typer.Option("--drop", help="Drop what full queues cannot take, and count it.")
+]
+
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds, equal runs.")]
+
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", metavar="FILE", help="Write an HTML page with plots.", show_default=False
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is simulated, checked."""
+
+    topology: str
+    cluster: Path | None
+    nodes: int
+    rate: str
+    rate_scale: float
+    seconds: float
+    every_s: float
+    faults: tuple[str, ...]
+    zipf: float
+    parallelism: int | None
+    costs: Path | None
+    drop: bool
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("seconds", self.seconds), ("rate-scale", self.rate_scale)):
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidValue(name, "a simulation", "more than 0", value)
+        if not (math.isfinite(self.every_s) and self.every_s >= 0):
+            raise InvalidValue("every", "a simulation", "at least 0", self.every_s)
+        for name, count, least in (("seed", self.seed, 0), ("nodes", self.nodes, 1)):
+            if count < least:
+                allowed = f"a whole number of at least {least}"
+                raise InvalidValue(name, "a simulation", allowed, count)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What a simulation needs, made of what was asked for."""
+
+    asked: Asked
+    topology: Topology
+    cluster: Cluster
+    workload: Workload
+    costs: CostProfile
+    faults: list[SimulatedFault]
+
+    @classmethod
+    def of(cls, asked: Asked) -> Scene:
+        """Load files, size the nodes, and say what is wrong."""
+        profile = Profile.parse(asked.rate)
+        faults = [parse_fault(text) for text in asked.faults]
+        costs = load_costs(asked.costs) if asked.costs is not None else _costs(asked.topology)
+        there = load_cluster(asked.cluster) if asked.cluster is not None else None
+        count = len(there) if there is not None else asked.nodes
+        topology = _topology(asked.topology, profile, asked.zipf, asked.parallelism or count)
+        topology.require_runnable()
+        base = Workload.even(topology, profile, KeySpace(zipf=asked.zipf, seed=asked.seed))
+        workload = Workload.even(topology, scaled(profile, asked.rate_scale), base.keys)
+        there = there or _sized(topology, base, asked.nodes)
+        return cls(asked, topology, there, workload, costs, faults)
+
+    def simulated(self, name: str, progress: Progress) -> SimulatedRun:
+        """Simulate one strategy."""
+        return simulate(
+            self.topology,
+            self.cluster,
+            strategies.make(name),
+            self.workload,
+            seconds=self.asked.seconds,
+            every_s=self.asked.every_s,
+            costs=self.costs,
+            faults=self.faults,
+            drop=self.asked.drop,
+            seed=self.asked.seed,
+            interval_s=1.0 if self.asked.seconds <= 7200 else 10.0,
+            watch=lambda at_s: progress.detail(f"{name} at {at_s:,.0f} s"),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the report says of how it came about."""
+        asked = self.asked
+        return {
+            "topology": asked.topology,
+            "nodes": len(self.cluster),
+            "rate": asked.rate,
+            "rate_scale": asked.rate_scale,
+            "seconds": asked.seconds,
+            "every_s": asked.every_s,
+            "faults": [str(f) for f in self.faults],
+            "zipf": asked.zipf,
+            "drop": asked.drop,
+            "seed": asked.seed,
+            "costs": self.costs.to_dict(),
+        }
+
+
 def simulate_command(
-    topology: Annotated[
-        str,
-        typer.Argument(
-            metavar="TOPOLOGY", help="A file, or an application's name.", show_default=False
-        ),
-    ],
+    topology: TopologyName,
     cluster: ClusterFile = None,
-    nodes: Annotated[
-        int | None,
-        typer.Option(
-            "--nodes",
-            metavar="N",
-            help="N equal nodes, sized for the first rate before --rate-scale. Without --cluster "
-            f"and --nodes, N is {DEFAULT_NODES}.",
-            show_default=False,
-        ),
-    ] = None,
+    nodes: SizedNodes = None,
     rate: Rate = "1000",
-    rate_scale: Annotated[
-        float, typer.Option("--rate-scale", metavar="X", help="Multiply all rates, for what-if.")
-    ] = 1.0,
+    rate_scale: RateScale = 1.0,
     strategy: Strategies = "penstock",
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="Virtual time to simulate.")
-    ] = 120.0,
-    every: Annotated[
-        float,
-        typer.Option("--every", metavar="S", help="The loop evaluates so often; 0: never."),
-    ] = 10.0,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fault", metavar="FAULT", help="What goes wrong; may be repeated.", show_default=False
-        ),
-    ] = None,
+    seconds: VirtualSeconds = 120.0,
+    every: Every = 10.0,
+    fault: Faults = None,
     zipf: Zipf = 1.0,
-    parallelism: Annotated[
-        int | None,
-        typer.Option(
-            "--parallelism",
-            metavar="N",
-            help="Instances of an application's steps; by default as many as nodes.",
-            show_default=False,
-        ),
-    ] = None,
-    costs: Annotated[
-        Path | None,
-        typer.Option(
-            "--costs",
-            metavar="FILE",
-            help="Cost profile, in YAML or JSON. By default micro-batches as on Spark for an "
-            "application, tuple at a time for a file.",
-            show_default=False,
-        ),
-    ] = None,
-    drop: Annotated[
-        bool, typer.Option("--drop", help="Drop what full queues cannot take, and count it.")
-    ] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds, equal runs.")] = 0,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report", metavar="FILE", help="Write an HTML page with plots.", show_default=False
-        ),
-    ] = None,
+    parallelism: StepParallelism = None,
+    costs: CostFile = None,
+    drop: Drop = False,
+    seed: Seed = 0,
+    report: Report = None,
     as_json: JsonEach = False,
 ) -> None:
     """Simulate; see `HELP`."""
     with clean_exit():
         if cluster is not None and nodes is not None:
-            say("penstock: --cluster and --nodes exclude each other; give one of them")
-            raise typer.Exit(BAD_INPUT)
-        for name, value in (("seconds", seconds), ("rate-scale", rate_scale)):
-            if not (math.isfinite(value) and value > 0):
-                raise InvalidValue(name, "a simulation", "more than 0", value)
-        if not (math.isfinite(every) and every >= 0):
-            raise InvalidValue("every", "a simulation", "at least 0", every)
-        if seed < 0:
-            raise InvalidValue("seed", "a simulation", "a whole number of at least 0", seed)
+            raise PenstockError("--cluster and --nodes exclude each other; give one of them")
         check_file("--report", report)
         names = chosen(strategy)
-        profile = Profile.parse(rate)
-        faults = [parse_fault(text) for text in fault or []]
-        model = load_costs(costs) if costs is not None else _costs(topology)
-        count = DEFAULT_NODES if nodes is None else nodes
-        if count < 1:
-            raise InvalidValue("nodes", "a simulation", "a whole number of at least 1", count)
-        there = load_cluster(cluster) if cluster is not None else None
-        graph = _topology(topology, profile, zipf, parallelism or len(there or range(count)))
-        graph.require_runnable()
-        base = Workload.even(graph, profile, KeySpace(zipf=zipf, seed=seed))
-        there = there or _sized(graph, base, count)
-        workload = Workload.even(graph, scaled(profile, rate_scale), base.keys)
+        scene = Scene.of(
+            Asked(
+                topology,
+                cluster,
+                DEFAULT_NODES if nodes is None else nodes,
+                rate,
+                rate_scale,
+                seconds,
+                every,
+                tuple(fault or ()),
+                zipf,
+                parallelism,
+                costs,
+                drop,
+                seed,
+            )
+        )
         runs = []
-        interval_s = 1.0 if seconds <= 7200 else 10.0
         with Progress(len(names), doing="simulating") as progress:
             for name in names:
                 progress.now(name)
-                runs.append(
-                    simulate(
-                        graph,
-                        there,
-                        strategies.make(name),
-                        workload,
-                        seconds=seconds,
-                        every_s=every,
-                        costs=model,
-                        faults=faults,
-                        drop=drop,
-                        seed=seed,
-                        interval_s=interval_s,
-                        watch=lambda at_s, name=name: progress.detail(  # type: ignore[misc]
-                            f"{name} at {at_s:,.0f} s"
-                        ),
-                    )
-                )
+                runs.append(scene.simulated(name, progress))
                 if as_json:
                     typer.echo(json.dumps(runs[-1].summary(), allow_nan=False))
-        settings = {
-            "topology": topology,
-            "nodes": len(there),
-            "rate": rate,
-            "rate_scale": rate_scale,
-            "seconds": seconds,
-            "every_s": every,
-            "faults": [str(f) for f in faults],
-            "zipf": zipf,
-            "drop": drop,
-            "seed": seed,
-            "costs": model.to_dict(),
-        }
         if not as_json:
-            _show(graph, there, rows(runs))
+            _show(scene.topology, scene.cluster, rows(runs))
         if report is not None:
-            write(report, f"{graph.name}, simulated", runs, settings)
+            write(report, f"{scene.topology.name}, simulated", runs, scene.settings())
             say(f"report in {report}")
 
 

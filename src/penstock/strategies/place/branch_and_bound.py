@@ -10,6 +10,8 @@ What keeps the search small:
   what it exchanges with other instances without a node, less what could join it on that node even
   if the node were empty (a fractional knapsack in each resource). Halves, because the pair counts
   twice.
+
+By hand because SciPy's ``milp`` takes 4 to 20 times as long: ``python benchmarks/exact.py``.
 """
 
 from __future__ import annotations
