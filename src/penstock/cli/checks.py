@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from penstock.model import InvalidValue, PenstockError
-from penstock.state.files.filesystem import FileSystem, is_address
+from penstock.state.files.filesystem import is_address, open_files
 from penstock.store.store import MetricsStore
 
 #: Memory in MB that an executor's process takes at the least, whatever it may take at the most.
@@ -116,7 +116,7 @@ def check_checkpoint(checkpoint: str | None) -> None:
     if not checkpoint.strip():
         raise InvalidValue("checkpoint", "a run", "a folder or an address", checkpoint)
     if is_address(checkpoint):
-        FileSystem(checkpoint)
+        open_files(checkpoint)
     else:
         check_folder("--checkpoint", Path(checkpoint), make=True)
 
