@@ -35,7 +35,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,17 @@ from penstock import functions as F
 from penstock import spark as engine
 from penstock.apps import apps
 from penstock.common.arrays import FloatArray
+from penstock.model import Plan
 from penstock.pipeline import Memory, Pipeline
 from penstock.pipeline.keyed.reduce import Reduce
 from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Generator, Keys
 from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.sources.readers import TextLines
+from penstock.runtimes.spark.batch_loop import BatchLoop
 from penstock.runtimes.spark.monitor import Observed
+from penstock.runtimes.spark.options import Options
+from penstock.runtimes.spark.query import launch
 
 #: Batches that are run and not counted: compilers and caches warm up.
 WARM = 4
@@ -124,11 +128,11 @@ def _count_penstock(
         app.pipeline(source, parallelism=nodes),
         spark,
         "even",
-        queue=size,
+        queue=engine.QueueOptions(size=size),
         interval_s=0.0,
         listener=lambda _: ends.append(time.monotonic()),
     ) as run:
-        run.await_end(600)
+        run.await_termination(600)
     return _steady(ends)
 
 
@@ -272,20 +276,23 @@ def _wait_penstock(
         .sink("out", Memory())
     )
     ends: list[float] = []
-    runs: list[engine.Query] = []
+    runs: list[BatchLoop] = []
 
     def listen(observed: Observed) -> None:
         ends.append(time.monotonic())
         if replan and observed.batch.batch == WARM - 2:
-            runs[0].ask_for_plan()
+            execution = runs[0].execution
+            request = execution.request(execution.plan)
+            answer = strategy.plan(replace(request, measurements=execution.measurements()))
+            if isinstance(answer, Plan):
+                execution.change(answer, "what was measured")
 
     # As many nodes as instances, whatever the load: the waiting is what counts here.
     strategy = Penstock(most=0.45, chi=0.02, overload=10.0, slack=0.0)
-    with engine.start(
-        pipeline, spark, strategy, queue=size, interval_s=0.0, listener=listen
-    ) as run:
-        runs.append(run)
-        run.await_end(600)
+    options = Options(queue=engine.QueueOptions(size=size), interval_s=0.0)
+    runs.append(launch(pipeline, spark, strategy, options, listen))
+    with engine.Query(runs[0]) as run:
+        run.await_termination(600)
         for event in run.records().events:
             NOTE.print(f"  {event.text}", style="dim")
     return _steady(ends)
@@ -428,10 +435,11 @@ def _feed_source(spark: SparkSession, fed: Feeding, nodes: int, patience_s: floa
     app = apps.make("wordcount")
     # As many batches as the others get in files.
     warm = app.source(1e9, zipf=0.0, seed=4, rows=WARMING * int(FIRST))
+    first = engine.QueueOptions(size=int(FIRST))
     with engine.start(
-        app.pipeline(warm, parallelism=nodes), spark, "even", interval_s=0.0, queue=int(FIRST)
+        app.pipeline(warm, parallelism=nodes), spark, "even", interval_s=0.0, queue=first
     ) as run:
-        run.await_end(600)
+        run.await_termination(600)
     total = fed.profile.position(fed.seconds)
     source = app.source(fed.profile, zipf=0.0, seed=4, rows=total)
     # Lines come one by one; a hundredth of a second of them is looked at together.
@@ -443,7 +451,7 @@ def _feed_source(spark: SparkSession, fed: Feeding, nodes: int, patience_s: floa
     hopeless = threading.Event()
 
     def listen(observed: Observed) -> None:
-        now = runs[0].elapsed_s if runs else 0.0
+        now = runs[0].status.elapsed_s if runs else 0.0
         fed.done.append((now, observed.batch.rows_in))
         counted = sum(rows for _, rows in fed.done)
         oldest = ticks[min(int(np.searchsorted(reached, counted)), len(ticks) - 1)]
@@ -455,7 +463,9 @@ def _feed_source(spark: SparkSession, fed: Feeding, nodes: int, patience_s: floa
     ) as run:
         runs.append(run)
         deadline = time.monotonic() + fed.seconds * 3 + 60
-        while time.monotonic() < deadline and not hopeless.is_set() and not run.await_end(0.2):
+        while (
+            time.monotonic() < deadline and not hopeless.is_set() and not run.await_termination(0.2)
+        ):
             pass
 
 
@@ -476,13 +486,13 @@ def _feed_frame(spark: SparkSession, fed: Feeding, nodes: int, patience_s: float
             _warm(Path(folder), nodes, lambda: len(seen))
 
             def look() -> None:
-                run.await_end(0.0)
+                run.await_termination(0.0)
 
             # A run that failed must not pass for one that is late.
             _drop(Path(folder), fed, patience_s, look)
             _settle(fed, patience_s, look)
             run.stop()
-            run.await_end()
+            run.await_termination()
 
 
 def _feed_native(spark: SparkSession, fed: Feeding, nodes: int, patience_s: float) -> None:
@@ -602,7 +612,7 @@ def placement(
         source = app.source(3000.0, zipf=1.0, seed=1, rows=int(3000 * seconds))
         pipeline = app.pipeline(source, parallelism=4, chain=False)
         with engine.start(pipeline, spark, strategy) as run:
-            run.await_end(seconds * 4 + 120)
+            run.await_termination(seconds * 4 + 120)
             batches = run.records().batches
         out = pipeline["counts"].sink
         assert out is not None

@@ -59,8 +59,11 @@ from penstock.model import Plan
 from penstock.pipeline import Discard, Hints, Pipeline
 from penstock.pipeline.sources.generator import Generator, Keys
 from penstock.pipeline.sources.rates import Profile
+from penstock.runtimes.spark.batch_loop import BatchLoop
 from penstock.runtimes.spark.injector import executor_pid
 from penstock.runtimes.spark.monitor import Observed
+from penstock.runtimes.spark.options import Options
+from penstock.runtimes.spark.query import launch
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.store.histogram import Histogram
 from penstock.strategies.penstock import Penstock
@@ -153,12 +156,12 @@ def watched(
     spark: SparkSession,
     pipeline: Pipeline,
     strategy: Any,
-    each: Callable[[engine.Query, Trace], None] = lambda run, trace: None,
+    each: Callable[[BatchLoop, Trace], None] = lambda run, trace: None,
     **options: Any,
-) -> Iterator[tuple[engine.Query, Trace]]:
+) -> Iterator[tuple[BatchLoop, Trace]]:
     """Run a pipeline, which is stopped in the end, and see what it does."""
     trace = Trace()
-    made: list[engine.Query] = []
+    made: list[BatchLoop] = []
 
     def listen(observed: Observed) -> None:
         trace.batches.append((trace.now, observed))
@@ -167,21 +170,28 @@ def watched(
             NOTE.print(
                 f"  {trace.now:5.0f} s batch {batch.batch}: {batch.rows_in} rows in "
                 f"{batch.duration_ms / 1000:.2f} s, {batch.nodes_used} nodes of "
-                f"{len(made[0].executors())}",
+                f"{len(made[0].execution.executors.executors())}",
                 style="dim",
             )
         if made:
             each(made[0], trace)
 
-    with engine.start(
-        pipeline, spark, strategy, listener=listen, on_decision=trace.decided, **options
-    ) as run:
+    run = launch(pipeline, spark, strategy, Options(**options), listen, trace.decided)
+    try:
         made.append(run)
         trace.start = time.monotonic()
         yield run, trace
         run.stop()
-        trace.loop_s = run.loop.spent_s if run.loop is not None else 0.0
-        trace.lost, trace.duplicated = run.lost, run.duplicated
+        trace.loop_s = run.control.spent_s
+        recorder = run.execution.recorder
+        trace.lost, trace.duplicated = recorder.lost, recorder.duplicated
+    finally:
+        run.close()
+
+
+def ended(run: BatchLoop, timeout_s: float) -> bool:
+    """Whether a run is over; raises what it failed with."""
+    return engine.Query(run).await_termination(timeout_s)
 
 
 def follow(
@@ -189,14 +199,15 @@ def follow(
     pipeline: Pipeline,
     strategy: Any,
     seconds: float,
-    each: Callable[[engine.Query, Trace], None] = lambda run, trace: None,
+    each: Callable[[BatchLoop, Trace], None] = lambda run, trace: None,
     **options: Any,
 ) -> Trace:
     """Run a pipeline to its end, or for so many seconds, and return what was seen."""
     with watched(spark, pipeline, strategy, each, **options) as (run, trace):
-        while not run.await_end(0.5) and trace.now < seconds:
-            trace.nodes.append((trace.now, len(run.executors())))
-        trace.nodes.append((trace.now, len(run.executors())))
+        executors = run.execution.executors
+        while not ended(run, 0.5) and trace.now < seconds:
+            trace.nodes.append((trace.now, len(executors.executors())))
+        trace.nodes.append((trace.now, len(executors.executors())))
     return trace
 
 
@@ -348,7 +359,7 @@ class InTurn(Backlog):
             self._given += self._size
         return self._given
 
-    def batch(self, run: engine.Query) -> float:
+    def batch(self, run: BatchLoop) -> float:
         """Have a batch run, and return the seconds until the next was asked for."""
         self._await(run)
         self._asked.clear()
@@ -362,9 +373,9 @@ class InTurn(Backlog):
         self._over = True
         self._go.set()
 
-    def _await(self, run: engine.Query) -> None:
+    def _await(self, run: BatchLoop) -> None:
         while not self._asked.wait(1.0):
-            if run.await_end(0.0):
+            if ended(run, 0.0):
                 raise RuntimeError("the run ended before its rows did")
 
 
@@ -409,7 +420,7 @@ def _dealt(
     """Run all ways in turn, in another order every round."""
     size, nodes = asked.rows, asked.nodes
     took: dict[str, list[float]] = {name: [] for name in names}
-    lanes: dict[str, tuple[InTurn, engine.Query, Trace, str]] = {}
+    lanes: dict[str, tuple[InTurn, BatchLoop, Trace, str]] = {}
     order = random.Random(0)
     # An instance a node, whatever the load, which looks small while others have their turns: only
     # the keys are to move.
@@ -426,11 +437,13 @@ def _dealt(
             counts["count-parts" if app.split else "count"] = nodes
             pipeline = app.pipeline(source, {"counts": Discard()}, parallelism=counts)
             settings = loop if control else None
-            made = watched(spark, pipeline, strategy, control=settings, queue=size, interval_s=0.0)
+            queue = engine.QueueOptions(size=size)
+            made = watched(spark, pipeline, strategy, control=settings, queue=queue, interval_s=0.0)
             run, trace = stack.enter_context(made)
             stack.callback(source.close)
             # Where nothing follows but a sink, keys are split without a layer that merges.
-            counter = next(n for n in ("count-parts", "count") if n in run.plan.parallelism)
+            operators = run.execution.plan.parallelism
+            counter = next(n for n in ("count-parts", "count") if n in operators)
             lanes[name] = (source, run, trace, counter)
         for number in range(asked.warm + asked.batches):
             for name in order.sample(names, len(names)):
@@ -491,11 +504,11 @@ def slow_node(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
     seen: dict[str, float] = {}
     victim: list[str] = []
 
-    def each(run: engine.Query, trace: Trace) -> None:
-        on = Counter(spot.node for spots in run.plan.placement.values() for spot in spots)
+    def each(run: BatchLoop, trace: Trace) -> None:
+        on = Counter(spot.node for spots in run.execution.plan.placement.values() for spot in spots)
         if len(trace.batches) <= BOUND:
             victim[:] = victim or [max(on)]
-            for node in run.plan.nodes:
+            for node in run.execution.plan.nodes:
                 pid = executor_pid(app, node.removeprefix("executor-"))
                 bind(pid, cores[0] if node == victim[0] else cores[1])
         elif "slow" not in seen and trace.now > asked.before_s:
@@ -516,7 +529,7 @@ def slow_node(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
             each,
             control=Settings(every=3, cooldown=5, min_nodes=nodes, max_nodes=nodes),
             interval_s=interval,
-            queue=int(rate * 2 * interval),
+            queue=engine.QueueOptions(size=int(rate * 2 * interval)),
         )
     slow, left = seen["slow"], seen.get("left", trace.now)
     late = left + (trace.now - left) / 3
@@ -557,20 +570,20 @@ def pause(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
     pending: list[tuple[str, Plan]] = []
     last = [first - every, 0]
 
-    def each(run: engine.Query, trace: Trace) -> None:
+    def each(run: BatchLoop, trace: Trace) -> None:
         number = len(trace.batches)
         if not pending and number - last[0] >= every and last[1] < moves:
             way = next(ways)
-            pending.append((way, WAYS[way](run.plan)))
+            pending.append((way, WAYS[way](run.execution.plan)))
             last[1] += 1
         if not pending:
             return
         way, plan = pending[0]
-        runtime = SparkRuntime(run)
+        runtime = SparkRuntime(run.execution)
         if way == AHEAD and not runtime.prepare(plan):
             return
         if way in AT_ONCE:
-            moved = run.driver.adopt(plan)
+            moved = run.execution.driver.adopt(plan)
             took = Applied(moved.seconds, moved.state_bytes)
         else:
             took = runtime.apply(plan)
@@ -584,7 +597,8 @@ def pause(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
             f"{took.seconds:.2f} s"
         )
 
-    trace = follow(spark, pipeline, "even", 900, each, control=None, queue=size, interval_s=0.0)
+    queue = engine.QueueOptions(size=size)
+    trace = follow(spark, pipeline, "even", 900, each, control=None, queue=queue, interval_s=0.0)
     ends = [at for at, _ in trace.batches]
     gaps = [b - a for a, b in itertools.pairwise(ends)]
     # Those that state came with, or that came right after it, are what is looked at.

@@ -62,7 +62,7 @@ def main() -> None:
             pipeline, spark, "even", checkpoint=folder, store=Path(folder) / "metrics.sqlite"
         ) as run:
             started = time.monotonic()
-            while not run.await_end(asked.every):
+            while not run.await_termination(asked.every):
                 samples.append(
                     {"s": time.monotonic() - started, **_memory(), **_disk(Path(folder))}
                 )

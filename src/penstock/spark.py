@@ -8,10 +8,11 @@ from penstock.runtimes.attached.attach import AttachedSession, NotAttached, atta
 from penstock.runtimes.attached.query import AttachedQuery
 from penstock.runtimes.spark.dataframe_sink import Writer
 from penstock.runtimes.spark.errors import ExecutorLost
-from penstock.runtimes.spark.group import Group, start_together
-from penstock.runtimes.spark.options import Options
-from penstock.runtimes.spark.query import Query, start
+from penstock.runtimes.spark.group import Group
+from penstock.runtimes.spark.options import QueueOptions, RecoveryOptions, Settings, StateOptions
+from penstock.runtimes.spark.query import Query, QueryStatus, start
 from penstock.runtimes.spark.session import cluster, embedded, session
+from penstock.runtimes.spark.start_together import start_together
 
 __all__ = [
     "AttachedQuery",
@@ -19,8 +20,12 @@ __all__ = [
     "ExecutorLost",
     "Group",
     "NotAttached",
-    "Options",
     "Query",
+    "QueryStatus",
+    "QueueOptions",
+    "RecoveryOptions",
+    "Settings",
+    "StateOptions",
     "Writer",
     "attach",
     "cluster",

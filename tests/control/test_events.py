@@ -47,7 +47,7 @@ def test_the_recorder_completes_an_event_under_its_number(grown: Scene) -> None:
     numbers = iter(range(10, 100))
     with MetricsStore.open(":memory:") as store:
         store.put_run(RunRecord("r1", "wordcount", "penstock", 0.0))
-        recorder = Recorder(store, "r1", clock=lambda: 5.0, number=lambda: next(numbers))
+        recorder = Recorder("r1", store.put_event, clock=lambda: 5.0, number=lambda: next(numbers))
         for event in grown.told:
             recorder(event)
         records = store.read("r1").decisions

@@ -9,16 +9,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tests.control.scene import Scene, first_plan, scene, small_nodes
+from tests.control.scene import WORDS, Scene, first_plan, scene, small_nodes
 
 from penstock.control import apply
 from penstock.control.decision import SPARE_NODES
+from penstock.control.evaluate import evaluate
 from penstock.control.events import DecisionStatus, Event
 from penstock.control.loop import Loop
 from penstock.control.runtime import SPARE, Applied, Observation
 from penstock.control.settings import Settings
 from penstock.control.states import TRANSITIONS, IllegalTransition, State, StateMachine
-from penstock.model import InvalidValue, Keep, Plan, Reason, Refused, Topology, diff
+from penstock.model import Cluster, InvalidValue, Keep, Node, Plan, Reason, Refused, Topology, diff
 from penstock.strategies import Request, make_plan, strategies
 from penstock.testing.fake_runtime import FakeRuntime
 
@@ -315,6 +316,30 @@ def test_a_lost_node_is_planned_around_at_once(strategy: str) -> None:
     assert victim not in lossy.runtime.plan.active
     (event,) = lossy.since(31)
     assert victim in event.reasons[0].text
+
+
+def test_a_lost_node_is_planned_around_where_all_else_is_only_recommended() -> None:
+    lossy = scene(settings=Settings(recommend_only=True))
+    lossy.run(31)
+    before = lossy.runtime.plan
+    victim = lose_one(lossy)
+    lossy.runtime.run()
+    lossy.loop.tick(urgent=True, must_act=True)
+    assert victim not in lossy.runtime.plan.active
+    assert before is not lossy.runtime.plan
+    changed = lossy.runtime.plan
+    lossy.run(31)
+    assert lossy.runtime.plan is changed
+
+
+def test_a_node_with_fewer_processes_than_the_plan_uses_is_lost() -> None:
+    cluster = Cluster((Node("a", processes=2), Node("b", processes=2)))
+    plan = first_plan("even", cluster)
+    used = max(plan.process_of.tolist())
+    assert used == 1, "the plan uses the second processes"
+    fewer = Cluster((Node("a", processes=1), Node("b", processes=2)))
+    found = evaluate(Observation(1.0, 3, fewer), WORDS, plan)
+    assert found.lost == ("a",)
 
 
 def test_a_loss_interrupts_the_decision_in_flight() -> None:

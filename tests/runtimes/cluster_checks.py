@@ -21,7 +21,9 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
+from pyspark import SparkContext
 
 from penstock import spark as engine
 from penstock.apps import apps
@@ -33,11 +35,13 @@ from penstock.engine.migration import increments as repartitioning
 from penstock.engine.migration import precopy as copying
 from penstock.experiments.calibrate import measure as calibrate
 from penstock.pipeline import Discard, Memory, Pipeline
+from penstock.runtimes.spark.injector import executor_pid, holding, python_worker
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.nodes import executor_ids
+from penstock.runtimes.spark.options import Options
+from penstock.runtimes.spark.query import launch, prepare
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.runtimes.spark.session import wait_for_executors
-from penstock.strategies import strategies
 from penstock.testing import RUNTIME_CHECKS, Driven
 
 NODES = 3
@@ -54,9 +58,10 @@ def run_app(
     app = apps.make(name)
     source = app.source(1e6, zipf=1.0, seed=11, rows=rows)
     pipeline = app.pipeline(source, parallelism=NODES, chain=False)
-    options = {"queue": rows // 5, "interval_s": 0.0, **options}
-    with engine.start(pipeline, spark, strategy, listener=listener, **options) as run:
-        run.await_end(240)
+    options = {"queue": engine.QueueOptions(size=rows // 5), "interval_s": 0.0, **options}
+    loop = launch(pipeline, spark, strategy, Options(**options), listener)
+    with engine.Query(loop) as run:
+        run.await_termination(240)
         records = run.records()
     expected = app.expected(source.read(0, rows))
     equal = {}
@@ -73,7 +78,8 @@ def run_app(
         "remote_bytes": sum(b.remote_bytes for b in records.batches),
         "local_bytes": sum(b.local_bytes for b in records.batches),
         "near_bytes": sum(
-            f.host_local_bytes for f in jvm_of(spark.sparkContext).tasks(run.backend.group)
+            f.host_local_bytes
+            for f in jvm_of(spark.sparkContext).tasks(loop.execution.backend.group)
         ),
         "lost": records.run.rows_lost,
         "duplicated": records.run.rows_duplicated,
@@ -110,24 +116,26 @@ def noticed(spark: Any) -> dict[str, Any]:
     source = app.source(1e6, seed=11, rows=600)
     pipeline = app.pipeline(source, parallelism=NODES)
     seen: list[tuple[int, int]] = []
-    run = engine.Query(pipeline, spark, strategies.make("even"), engine.Options(queue=200))
+    few = Options(queue=engine.QueueOptions(size=200))
+    run = prepare(pipeline, spark, "even", few)
+    backend = run.execution.backend
 
     def misplaced(home: str) -> str:
         return turned[home]
 
-    run.backend.executor_of = misplaced
-    inner = run.backend.run
+    backend.executor_of = misplaced
+    inner = backend.run
 
     def run_and_tell(job_graph: Any, spec: Any, senders: Any = NO_SENDERS) -> Any:
         frames = inner(job_graph, spec, senders)
         # What the plan says, not what the tasks were pinned to.
-        run.backend.pinned = [[wanted[home] for home in places] for places in spec.layer_locations]
+        backend.pinned = [[wanted[home] for home in places] for places in spec.layer_locations]
         return frames
 
-    run.backend.run = run_and_tell  # type: ignore[method-assign]
-    run._listener = lambda o: seen.append((o.batch.tasks_honoured, o.batch.tasks))
-    with run.begin():
-        run.await_end(120)
+    backend.run = run_and_tell  # type: ignore[method-assign]
+    run.listener = lambda o: seen.append((o.batch.tasks_honoured, o.batch.tasks))
+    with engine.Query(run.begin()) as query:
+        query.await_termination(120)
     return {"honoured": sum(h for h, _ in seen), "tasks": sum(t for _, t in seen)}
 
 
@@ -151,13 +159,13 @@ def _with_a_kill(spark: Any, what: str) -> dict[str, Any]:
     def strike() -> None:
         victim = _executor_pid(jvm_of(spark.sparkContext).executors()[-1].id)
         if what == "worker":
-            children = [p for p in _processes() if _parent(p) == victim]
-            workers = [p for p in _processes() if _parent(p) in children]
-            victim = workers[-1] if workers else children[-1]
+            victim = python_worker(victim)
         os.kill(victim, signal.SIGKILL)
         killed.append(victim)
 
-    result = run_app(spark, "wordcount", "even", listener, rows=60_000, queue=6_000)
+    result = run_app(
+        spark, "wordcount", "even", listener, rows=60_000, queue=engine.QueueOptions(size=6_000)
+    )
     return {**result, "killed": len(killed)}
 
 
@@ -166,31 +174,31 @@ def astray(spark: Any) -> dict[str, Any]:
     app = CommCount(items=500, cost_us=1000.0)
     source = app.source(1e6, zipf=0.2, seed=11, rows=2 * ROWS)
     pipeline = app.pipeline(source, parallelism=NODES)
-    run = engine.Query(pipeline, spark, strategies.make("even"), engine.Options(control=None))
+    run = prepare(pipeline, spark, "even", Options(control=None))
+    execution = run.execution
     struck: list[int] = []
-    busy = threading.Thread(target=lambda: run.backend.job("busy", [Stage(place, _wait)]))
+    busy = threading.Thread(target=lambda: execution.backend.job("busy", [Stage(place, _wait)]))
 
     def strike() -> None:
         # It waits for the slot of the task, and has it before that is repeated.
         busy.start()
         time.sleep(0.2)
-        executor = _executor_pid(place[0])
-        daemons = [p for p in _processes() if _parent(p) == executor]
-        for pid in [p for p in _processes() if _parent(p) in daemons]:
-            os.kill(pid, signal.SIGKILL)
-            struck.append(pid)
+        for daemon in psutil.Process(_executor_pid(place[0])).children():
+            for worker in daemon.children():
+                worker.kill()
+                struck.append(worker.pid)
 
     try:
         run.batch({"behaviors": ((0, ROWS),)})
-        place = (run.holding()[-1],)
+        place = (holding(execution)[-1],)
         timer = threading.Timer(0.5, strike)
         timer.start()
         run.batch({"behaviors": ((ROWS, 2 * ROWS),)})
         timer.join()
         busy.join()
-        texts = [event.text for event in run.records().events]
+        texts = [event.text for event in execution.recorder.records().events]
     finally:
-        run.abandon()
+        run.close()
     out = pipeline["counts"].sink
     assert isinstance(out, Memory)
     expected = app.expected(source.read(0, 2 * ROWS))["counts"]
@@ -228,8 +236,9 @@ def _ahead(spark: Any, *, kill: bool = False) -> dict[str, Any]:
     ends = (20 * ROWS, *range(20 * ROWS + 300, 21 * ROWS + 1, 300))
     source = app.source(1e6, zipf=0.2, seed=11, rows=ends[-1])
     pipeline = app.pipeline(source, parallelism=NODES)
-    run = engine.Query(pipeline, spark, strategies.make("even"), engine.Options(control=None))
-    runtime, job, killed = SparkRuntime(run), run.backend.job, list[int]()
+    run = prepare(pipeline, spark, "even", Options(control=None))
+    execution = run.execution
+    runtime, job, killed = SparkRuntime(execution), execution.backend.job, list[int]()
 
     def fatal(name: str, stages: Any, *, background: bool = False) -> Any:
         if background and not killed:
@@ -238,7 +247,7 @@ def _ahead(spark: Any, *, kill: bool = False) -> dict[str, Any]:
         return job(name, stages, background=background)
 
     if kill:
-        run.backend.job = fatal  # type: ignore[method-assign]
+        execution.backend.job = fatal  # type: ignore[method-assign]
     waited = 0
     applied = target = None
     least, copying.SMALL_BYTES = copying.SMALL_BYTES, 1
@@ -247,19 +256,19 @@ def _ahead(spark: Any, *, kill: bool = False) -> dict[str, Any]:
             run.batch({"behaviors": ((start, end),)})
             if applied is not None:
                 continue
-            if target is None or target.nodes != run.plan.nodes:
-                nodes = (run.plan.node_of + 1) % len(run.plan.nodes)
-                target = replace(run.plan, node_of=nodes, active=())
+            if target is None or target.nodes != execution.plan.nodes:
+                nodes = (execution.plan.node_of + 1) % len(execution.plan.nodes)
+                target = replace(execution.plan, node_of=nodes, active=())
             if runtime.prepare(target):
                 applied = runtime.apply(target)
             else:
                 waited += 1
-        counts = run.lost, run.duplicated
-        texts = [event.text for event in run.records().events]
+        counts = execution.recorder.lost, execution.recorder.duplicated
+        texts = [event.text for event in execution.recorder.records().events]
         left = [t.name for t in threading.enumerate() if t.name == "penstock-ahead"]
     finally:
         copying.SMALL_BYTES = least
-        run.abandon()
+        run.close()
     out = pipeline["counts"].sink
     assert isinstance(out, Memory)
     expected = app.expected(source.read(0, ends[-1]))["counts"]
@@ -288,29 +297,33 @@ def portions_killed(spark: Any) -> dict[str, Any]:
     hashes = key_hashes(pa.table({"item": [one["values"] for one in hot]}), ("item",))
     ways = {int(one): tuple(range(NODES)) for one in hashes}
     pipeline = app.pipeline(source, parallelism=NODES)
-    run = engine.Query(pipeline, spark, strategies.make("even"), engine.Options(control=None))
-    runtime, wanted = SparkRuntime(run), tuple[int, ...]()
+    run = prepare(pipeline, spark, "even", Options(control=None))
+    execution = run.execution
+    runtime, wanted = SparkRuntime(execution), tuple[int, ...]()
     applied: list[Any] = []
     shared = 0
     most, repartitioning.PORTION_BYTES = repartitioning.PORTION_BYTES, 40_000
     try:
         for start, end in pairwise((0, *ends)):
             run.batch({"behaviors": ((start, end),)})
-            table = run.plan.routing["count"]
+            table = execution.plan.routing["count"]
             wanted = wanted or tuple((home + 1) % NODES for home in table.partitions)
             if applied and not applied[-1].left:
                 continue
             target = replace(table, partitions=wanted, split=ways)
-            plan = replace(run.plan, routing={**run.plan.routing, "count": target})
+            plan = replace(execution.plan, routing={**execution.plan.routing, "count": target})
             applied.append(runtime.apply(plan))
-            shared += bool(run.driver.shares)
+            shared += bool(execution.driver.shares)
             if len(applied) == 2:
-                os.kill(_executor_pid(run.holding()[0]), signal.SIGKILL)
-        counts, reached = (run.lost, run.duplicated), run.plan.routing["count"].partitions
-        texts = [event.text for event in run.records().events]
+                os.kill(_executor_pid(holding(execution)[0]), signal.SIGKILL)
+        counts, reached = (
+            (execution.recorder.lost, execution.recorder.duplicated),
+            execution.plan.routing["count"].partitions,
+        )
+        texts = [event.text for event in execution.recorder.records().events]
     finally:
         repartitioning.PORTION_BYTES = most
-        run.abandon()
+        run.close()
     _await_executors(spark, NODES)
     out = pipeline["counts"].sink
     assert isinstance(out, Memory)
@@ -363,29 +376,36 @@ def driven(spark: Any) -> Iterator[Driven]:
     app = apps.make("wordcount")
     source = app.source(2000.0, zipf=1.0, seed=11)
     pipeline = app.pipeline(source, {"counts": Discard()}, parallelism=NODES)
-    run = engine.Query(pipeline, spark, strategies.make("even"), engine.Options(control=None))
-    runtime = Patient(run)
+    run = prepare(pipeline, spark, "even", Options(control=None))
+    execution = run.execution
+    runtime = Patient(execution)
 
     def batch() -> None:
         time.sleep(0.05)
         run.batch(
-            {name: source_queue.take(run.elapsed_s) for name, source_queue in run.queues.items()}
+            {
+                name: source_queue.take(execution.elapsed_s)
+                for name, source_queue in execution.queues.items()
+            }
         )
-        run.pool.warm_up_new()
+        execution.executors.warm_up_new()
 
     def advance(batches: int) -> None:
         deadline = time.monotonic() + WAIT_S
         for _ in range(min(batches, 12)):
             batch()
         # Nodes come in seconds, not in batches.
-        while runtime.wanted not in (0, len(run.pool.look())) and time.monotonic() < deadline:
+        while (
+            runtime.wanted not in (0, len(execution.executors.look()))
+            and time.monotonic() < deadline
+        ):
             batch()
 
-    run.backend.warm_up()
+    execution.backend.warm_up()
     try:
         yield Driven(runtime, advance)
     finally:
-        run.abandon()
+        run.close()
 
 
 class Steered:
@@ -427,35 +447,36 @@ def _waiting(spark: Any, **control: Any) -> dict[str, Any]:
     settings = Settings(
         every=2, cooldown=2, stable_rounds=1, min_nodes=1, max_nodes=NODES, **control
     )
-    with engine.start(
+    loop = launch(
         pipeline,
         spark,
         "penstock",
-        control=settings,
-        interval_s=0.4,
+        Options(control=settings, interval_s=0.4),
         on_decision=lambda event: events.update({event.number: event}),
-    ) as run:
-        first = run.plan
+    )
+    execution = loop.execution
+    with engine.Query(loop) as run:
+        first = execution.plan
 
         def until(reached: Callable[[], bool]) -> None:
             deadline = time.monotonic() + 2 * WAIT_S
-            while not reached() and time.monotonic() < deadline and not run.await_end(0.1):
-                nodes.append(len(run.executors()))
-            nodes.append(len(run.executors()))
+            while not reached() and time.monotonic() < deadline and not run.await_termination(0.1):
+                nodes.append(len(execution.executors.executors()))
+            nodes.append(len(execution.executors.executors()))
 
         if settings.recommend_only:
             until(lambda: bool(events))
-            heard = run.driver.batch
-            until(lambda: run.driver.batch > heard + 4)
+            heard = execution.driver.batch
+            until(lambda: execution.driver.batch > heard + 4)
         else:
-            until(lambda: len(run.executors()) == 1)
-            source.raised_s = run.elapsed_s
-            until(lambda: len(run.plan.active) > 1)
+            until(lambda: len(execution.executors.executors()) == 1)
+            source.raised_s = execution.elapsed_s
+            until(lambda: len(execution.plan.active) > 1)
         run.stop()
-        run.await_end(1)
-        reached = run.driver.position()["behaviors"]
-        changed = run.plan is not first
-        lost, duplicated = run.lost, run.duplicated
+        run.await_termination(1)
+        reached = execution.driver.position()["behaviors"]
+        changed = execution.plan is not first
+        lost, duplicated = execution.recorder.lost, execution.recorder.duplicated
     _ask_for(spark, NODES)
     out = pipeline["counts"].sink
     assert isinstance(out, Memory)
@@ -507,9 +528,9 @@ def together(spark: Any) -> dict[str, Any]:
         on_decision=lambda event: decisions.add(event.number),
         interval_s=0.2,
     ) as group:
-        ended = group.await_end(180)
+        ended = group.await_termination(180)
         failures = {name: str(error) for name, error in group.failures.items()}
-        records = {name: run.records() for name, run in group.runs.items()}
+        records = {name: group[name].records() for name in group.runs}
         planner = repr(group.planner_failure) if group.planner_failure else ""
         left = len(jvm_of(spark.sparkContext).executors())
     _ask_for(spark, NODES)
@@ -567,33 +588,9 @@ def calibration(spark: Any) -> dict[str, Any]:
 
 
 def _executor_pid(executor: str) -> int:
-    for pid in _processes():
-        if not _ancestor(pid, os.getpid()):
-            continue
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        if words[0].endswith("java") and f"--executor-id\0{executor}" in "\0".join(words):
-            return pid
-    raise LookupError(executor)
-
-
-def _processes() -> list[int]:
-    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
-
-
-def _parent(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return 0
-    return int(text.rsplit(")", 1)[1].split()[1])
-
-
-def _ancestor(pid: int, wanted: int) -> bool:
-    while pid > 1:
-        if pid == wanted:
-            return True
-        pid = _parent(pid)
-    return False
+    context = SparkContext._active_spark_context
+    assert context is not None
+    return executor_pid(str(context.applicationId), executor)
 
 
 CHECKS = {

@@ -18,9 +18,9 @@ from penstock.control.runtime import Applied, Runtime
 from penstock.control.settings import Settings
 from penstock.model import Cluster, Plan, Topology
 from penstock.runtimes.spark import group as module
+from penstock.runtimes.spark.batch_loop import BatchLoop
 from penstock.runtimes.spark.group import Group
 from penstock.runtimes.spark.mailbox import Mailbox
-from penstock.runtimes.spark.query import Query
 from penstock.strategies import strategies
 from penstock.testing import FakeRuntime
 
@@ -59,23 +59,37 @@ class Busy(FakeRuntime):
         self.intruded += self.working or threading.current_thread() is not self.owner
 
 
+class FakeRecorder:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.notes: list[str] = []
+
+    def of_loop(self) -> Callable[[Event], None]:
+        return self.events.append
+
+    def event(self, kind: str, text: str) -> None:
+        self.notes.append(text)
+
+
 class FakeRun:
-    """Stands in for `Query`: a thread that lets batches pass."""
+    """Stands in for `BatchLoop` and its `Execution`: a thread that lets batches pass."""
 
     def __init__(self, rate: float, batches: int, fails_at: int = -1) -> None:
         cluster = small_nodes(4)
         self.runtime = Busy(
             WORDS, first_plan("even", cluster), cluster, lambda _: rate, ahead_batches=2
         )
+        self.execution = self.executors = self
+        self.recorder = FakeRecorder()
         self.mailbox = Mailbox()
         self.failure: BaseException | None = None
-        self.events: list[Event] = []
-        self.metrics: list[str] = []
         self.group: Group | None = None
-        self.cleaned = False
+        self.closed = False
         self.batches = 0
         self._most, self._fails_at = batches, fails_at
-        self._halt, self._over = threading.Event(), threading.Event()
+        self.halt, self.over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._drive, daemon=True)
         self.runtime.owner = self._thread
 
@@ -91,32 +105,28 @@ class FakeRun:
     def cluster(self) -> Cluster:
         return self.runtime.cluster
 
+    @property
+    def events(self) -> list[Event]:
+        return self.recorder.events
+
+    @property
+    def notes(self) -> list[str]:
+        return self.recorder.notes
+
     def begin(self) -> None:
         self._thread.start()
 
-    def over(self, timeout_s: float | None = 0.0) -> bool:
-        return self._over.wait(timeout_s)
-
-    def ask_to_stop(self) -> None:
-        self._halt.set()
-
     def stop(self, timeout_s: float = 120.0) -> None:
-        self._halt.set()
+        self.halt.set()
         self._thread.join(timeout_s)
 
-    def clean(self) -> None:
-        self.cleaned = True
-
-    def decided(self, event: Event) -> None:
-        self.events.append(event)
-
-    def note(self, kind: str, text: str) -> None:
-        self.metrics.append(text)
+    def close(self) -> None:
+        self.closed = True
 
     def _drive(self) -> None:
         assert self.group is not None
         try:
-            while not self._halt.is_set() and self.batches < self._most:
+            while not self.halt.is_set() and self.batches < self._most:
                 self.runtime.run(1)
                 self.batches += 1
                 if self.batches == self._fails_at:
@@ -127,15 +137,15 @@ class FakeRun:
             self.failure = error
         finally:
             self.mailbox.close("the run is over")
-            self._over.set()
+            self.over.set()
 
 
 def grouped(**runs: FakeRun) -> Group:
     group = Group(
-        cast(dict[str, Query], runs),
+        cast(dict[str, BatchLoop], runs),
         strategies.make("penstock"),
         Settings(every=1, cooldown=0, stable_rounds=1),
-        runtime_of=lambda run: cast(Runtime, cast(FakeRun, run).runtime),
+        runtime_of=lambda run: cast(Runtime, cast(Any, run).runtime),
     )
     for run in runs.values():
         run.group = group
@@ -163,14 +173,14 @@ def test_each_run_acts_in_its_own_thread_between_its_batches() -> None:
         assert not group.failures
         assert group.planner_failure is None
     assert [run.runtime.intruded for run in (a, b)] == [0, 0]
-    assert a.cleaned
-    assert b.cleaned
+    assert a.closed
+    assert b.closed
 
 
 def test_one_that_fails_stops_no_other() -> None:
     runs = {"a": FakeRun(500.0, ENDLESS), "bad": FakeRun(500.0, ENDLESS, fails_at=20)}
     with grouped(**runs).begin() as group:
-        until(lambda: "bad failed; its share of the nodes is free" in runs["a"].metrics)
+        until(lambda: "bad failed; its share of the nodes is free" in runs["a"].notes)
         assert set(group.failures) == {"bad"}
         after = runs["a"].batches + 20
         until(lambda: runs["a"].batches > after)
@@ -181,9 +191,9 @@ def test_stopping_stops_all_after_their_batches() -> None:
     runs = {name: FakeRun(500.0, ENDLESS) for name in ("a", "b", "c")}
     with grouped(**runs).begin() as group:
         until(lambda: all(run.batches > 1 for run in runs.values()))
-        assert not group.await_end(0.01)
-        assert not group["a"].over()
-    assert all(run.over() for run in runs.values())
+        assert not group.await_termination(0.01)
+        assert not group.runs["a"].over.is_set()
+    assert all(run.over.is_set() for run in runs.values())
 
 
 def test_runs_go_on_when_the_planner_fails() -> None:
@@ -198,7 +208,7 @@ def test_runs_go_on_when_the_planner_fails() -> None:
     assert group.loop is not None
     group.loop.strategy = cast(Any, Foolish())
     with group.begin():
-        until(lambda: any("nobody plans any more" in text for text in a.metrics))
+        until(lambda: any("nobody plans any more" in text for text in a.notes))
         assert isinstance(group.planner_failure, ZeroDivisionError)
         after = max(a.batches, b.batches) + 20
         until(lambda: min(a.batches, b.batches) > after)
@@ -207,9 +217,9 @@ def test_runs_go_on_when_the_planner_fails() -> None:
 def test_an_idle_run_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     class Idle(FakeRun):
         def _drive(self) -> None:
-            self._halt.wait()
+            self.halt.wait()
             self.mailbox.close("the run is over")
-            self._over.set()
+            self.over.set()
 
     monkeypatch.setattr(module, "OBSERVE_S", 0.01)
     a, idle = FakeRun(500.0, ENDLESS), Idle(500.0, 0)
@@ -218,4 +228,4 @@ def test_an_idle_run_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
         assert loop is not None
         until(lambda: loop.ticks >= 5)
     assert group.planner_failure is None
-    assert not [text for text in a.metrics if "idle" in text]
+    assert not [text for text in a.notes if "idle" in text]

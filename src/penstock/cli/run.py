@@ -126,30 +126,35 @@ def run(
 def _run(asked: Asked) -> None:
     """Check everything, run it, and report; what is wrong is said before Spark is started."""
     pipeline = asked.input.pipeline()
-    options = {
-        "control": asked.control.settings(),
-        "seed": asked.input.seed,
-        "store": asked.output.store,
-        **asked.state.options(),
-    }
+    settings, faults, state = asked.control.settings(), asked.state.check(), asked.state
     asked.nodes.check()
     asked.output.check()
     require_java()
     with pyspark_needed():
         from penstock import spark as engine
+        from penstock.runtimes.spark.options import Options
+        from penstock.runtimes.spark.query import launch
+    options = Options(
+        checkpoint=state.checkpoint,
+        store=asked.output.store,
+        seed=asked.input.seed,
+        state=engine.StateOptions(
+            mode=state.mode,
+            data=state.data,
+            parity=state.parity,
+            backup_every=state.backup_every,
+        ),
+        control=settings,
+    )
     with running(), deferred() as stop, scratch(), Board(asked.output.as_json) as board:
         board.say(f"starting Spark on {asked.nodes}")
         with engine.cluster(asked.nodes.master or engine.embedded(asked.nodes.count)) as spark:
             stop.check()
             board.say("warming up the workers")
-            with engine.start(
-                pipeline,
-                spark,
-                asked.control.strategy,
-                listener=board.show,
-                on_decision=board.decided,
-                **options,
-            ) as started:
+            loop = launch(
+                pipeline, spark, asked.control.strategy, options, board.show, board.decided, faults
+            )
+            with engine.Query(loop) as started:
                 _watch(started, board, stop)
                 records = started.records()
     _report(records, asked.output, board, stop.asked)
@@ -158,8 +163,8 @@ def _run(asked: Asked) -> None:
 def _watch(started: Any, board: Board, stop: Stop) -> None:
     """Wait for the end of the run, or stop it after the batch that is running."""
     board.plan(started.plan)
-    while stop.asked is None and not started.await_end(0.2):
-        board.tick(started.elapsed_s)
+    while stop.asked is None and not started.await_termination(0.2):
+        board.tick(started.status.elapsed_s)
     if stop.asked is not None:
         board.say("stopping after the batch that is running")
         started.stop()

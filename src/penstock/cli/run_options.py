@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -205,9 +205,9 @@ class State:
     backup_every: int
     faults: tuple[str, ...]
 
-    def options(self) -> dict[str, Any]:
-        """Return what `penstock.spark.start` takes of it."""
-        faults = [Fault.parse(text) for text in self.faults]
+    def check(self) -> tuple[Fault, ...]:
+        """Refuse what cannot work, and return the faults."""
+        faults = tuple(Fault.parse(text) for text in self.faults)
         if self.checkpoint is None and any(one.kind == "kill-driver" for one in faults):
             raise InvalidValue(
                 "fault", "a run without --checkpoint", "other than kill-driver", "kill-driver"
@@ -216,14 +216,7 @@ class State:
             self.mode or "peers", data=self.data, parity=self.parity, every=self.backup_every
         )
         check_checkpoint(self.checkpoint)
-        return {
-            "checkpoint": self.checkpoint,
-            "state": self.mode,
-            "data": self.data,
-            "parity": self.parity,
-            "backup_every": self.backup_every,
-            "faults": faults,
-        }
+        return faults
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,18 @@ def step_keywords(method: Callable[P, R]) -> Callable[P, R]:
     return called
 
 
+def function_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function answer misspelt keywords."""
+    known = known_keywords(function)
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_unknown(f"{function.__name__}()", kwargs, known)
+        return function(*args, **kwargs)
+
+    return called
+
+
 def class_keywords(part: T) -> T:
     """Let a class answer misspelt keywords of its constructor."""
     made: Callable[..., None] = part.__init__

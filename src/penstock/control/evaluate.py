@@ -55,7 +55,8 @@ class Assessment:
     slow : frozenset of str
         Nodes of which others take so much that a plan had better leave them.
     lost, idle : tuple of str
-        Nodes that the plan uses and that are gone; nodes that are there and that it does not keep.
+        Nodes that the plan uses and that are gone, or have fewer processes than it uses; nodes that
+        are there and that it does not keep.
     past : tuple
         Batch and rate of the latest evaluations, this one included.
     """
@@ -129,7 +130,7 @@ def evaluate(
     slow = _slow(taken, before)
     live = observation.cluster
     used = {plan.nodes[i] for i in np.unique(plan.node_of).tolist()}
-    lost = tuple(name for name in plan.nodes if name in used and name not in live.index)
+    lost = _lost(plan, live)
     cluster = left_over(live, taken)
     cost = None
     if demand is not None and not lost:
@@ -193,6 +194,15 @@ def left_over(cluster: Cluster, taken: Mapping[str, float]) -> Cluster:
             for node in cluster.nodes
         )
     )
+
+
+def _lost(plan: Plan, live: Cluster) -> tuple[str, ...]:
+    """Nodes that are gone, or have lost processes that the plan uses."""
+    needed: dict[str, int] = {}
+    for node, process in zip(plan.node_of.tolist(), plan.process_of.tolist(), strict=True):
+        needed[plan.nodes[node]] = max(needed.get(plan.nodes[node], 0), process + 1)
+    there = dict(zip(live.names, live.processes.tolist(), strict=True))
+    return tuple(name for name in plan.nodes if needed.get(name, 0) > there.get(name, 0))
 
 
 def _change(past: tuple[tuple[int, float], ...], batch: int, rate: float) -> float:

@@ -82,13 +82,16 @@ class Loop:
         """What is being done with the decision in flight."""
         return self._applier.state
 
-    def tick(self, *, urgent: bool = False) -> None:
+    def tick(self, *, urgent: bool = False, must_act: bool = False) -> None:
         """Do what is due after a batch.
 
         Parameters
         ----------
         urgent : bool
             Look now, whenever the next evaluation were: a node was lost.
+        must_act : bool
+            Nothing runs until the plan is changed that uses it: act even where everything else is
+            only recommended.
         """
         began, acted = self._clock(), self.acting_s
         self.ticks += 1
@@ -97,7 +100,7 @@ class Loop:
         if observation is not None:
             assessment = self._evaluate(observation)
             if assessment.lost or not self._applier.busy:
-                self._decide(assessment)
+                self._decide(assessment, must_act=must_act)
         if self._applier.busy:
             self._apply(observation)
         self.spent_s += self._clock() - began - (self.acting_s - acted)
@@ -124,7 +127,7 @@ class Loop:
 
     # ---- decide
 
-    def _decide(self, now: Assessment) -> None:
+    def _decide(self, now: Assessment, *, must_act: bool) -> None:
         if self.state is not State.IDLE:
             if now.lost:
                 why = f"nodes were lost: {', '.join(now.lost)}"
@@ -146,7 +149,8 @@ class Loop:
             self._recent = (*self._recent, now.demand)[-RECENT:]
         if decision.choice is Choice.KEEP:
             return
-        advised = self.settings.recommend_only or decision.choice is Choice.REFUSE
+        recommended = self.settings.recommend_only and not (must_act and decision.forced)
+        advised = recommended or decision.choice is Choice.REFUSE
         if advised and not now.lost:
             # Nothing will be different so soon, and planning costs time.
             self.guards = self.guards.after_change(self._batch, self.settings.cooldown)
@@ -160,10 +164,10 @@ class Loop:
             now,
             (len(plan.active), len(target)),
             self._clock() - began,
-            recommended=self.settings.recommend_only,
+            recommended=recommended,
         )
         self._tell(event)
-        if decision.changes and not self.settings.recommend_only:
+        if decision.changes and not recommended:
             self._verified = 0
             self._act(lambda: self._applier.begin(decision, event, now.observation))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.control.events import Event
-from penstock.store.store import MetricsStore
+from penstock.store.records import EventRecord
 
 
 class Recorder:
@@ -13,9 +13,9 @@ class Recorder:
 
     Parameters
     ----------
-    store : MetricsStore
-        With the run already in it.
     run : str
+    put : callable
+        Writes an event, as `MetricsStore.put_event` does.
     clock : callable
         Seconds since 1970.
     number : callable
@@ -24,14 +24,14 @@ class Recorder:
 
     def __init__(
         self,
-        store: MetricsStore,
         run: str,
+        put: Callable[[EventRecord], None],
         *,
         clock: Callable[[], float],
         number: Callable[[], int],
     ) -> None:
-        self.store = store
         self.run = run
+        self._put = put
         self._clock = clock
         self._number = number
         self._known: dict[int, tuple[int, float]] = {}
@@ -41,4 +41,4 @@ class Recorder:
         if event.number not in self._known:
             self._known[event.number] = (self._number(), self._clock())
         number, at_s = self._known[event.number]
-        self.store.put_event(event.record(self.run, number, at_s))
+        self._put(event.record(self.run, number, at_s))

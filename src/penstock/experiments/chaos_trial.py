@@ -19,7 +19,13 @@ from penstock.faults.fault import Fault
 from penstock.faults.schedules import BATCHES, Schedule
 from penstock.model import PenstockError
 from penstock.pipeline.sinks import Files, parquet
-from penstock.runtimes.spark.query import start
+from penstock.runtimes.spark.options import (
+    Options,
+    QueueOptions,
+    RecoveryOptions,
+    StateOptions,
+)
+from penstock.runtimes.spark.query import Query, launch
 from penstock.runtimes.spark.session import (
     SparkSession,
     cluster,
@@ -104,22 +110,19 @@ def trial(
     pipeline = app.pipeline(source, sinks, parallelism=INSTANCES)
     started = time.monotonic()
     error, events = "", []
-    with start(
-        pipeline,
-        spark,
-        strategy,
-        queue=rows // BATCHES,
+    options = Options(
+        queue=QueueOptions(size=rows // BATCHES),
         interval_s=0.0,
-        state=schedule.state,
-        parity=schedule.parity,
-        backup_every=schedule.every,
-        faults=schedule.faults,
+        state=StateOptions(
+            mode=schedule.state, parity=schedule.parity, backup_every=schedule.every
+        ),
         checkpoint=folder / "checkpoint" if folder else None,
-        replaced_s=BACK_S,
+        recovery=RecoveryOptions(replacement_wait_s=BACK_S),
         control=None,
-    ) as run:
+    )
+    with Query(launch(pipeline, spark, strategy, options, faults=schedule.faults)) as run:
         try:
-            if not run.await_end(LIMIT_S):
+            if not run.await_termination(LIMIT_S):
                 error = f"it did not end within {LIMIT_S:g} s"
         except Exception as failure:  # noqa: BLE001 - a trial that fails is a result
             error = f"{type(failure).__name__}: {failure}"

@@ -19,8 +19,11 @@ from penstock.runtimes.sim.keys import KeySpace
 from penstock.runtimes.sim.simulate import simulate
 from penstock.runtimes.sim.wiring import wire
 from penstock.runtimes.sim.workload import Workload
+from penstock.runtimes.spark.batch_loop import BatchLoop
+from penstock.runtimes.spark.execution import Execution
 from penstock.runtimes.spark.monitor import Observed
-from penstock.runtimes.spark.query import Query, start
+from penstock.runtimes.spark.options import Options, QueueOptions
+from penstock.runtimes.spark.query import Query, launch
 from penstock.runtimes.spark.session import SparkSession
 from penstock.store.histogram import Histogram
 from penstock.strategies import Request
@@ -141,7 +144,7 @@ def calibrate(
     source = app.source(1e9, zipf=zipf, seed=1, rows=sizes[0] * 2 * BATCHES)
     _run(spark, app, source, Fixed("even"), [], parallelism, sizes=sizes[:1])
     trials: list[Trial] = []
-    run: Query | None = None
+    run: Execution | None = None
     for placement in PLACEMENTS:
         say(f"placed {placement}, batches of {', '.join(f'{size:,}' for size in sizes)} rows")
         seen: list[Observed] = []
@@ -157,9 +160,9 @@ def calibrate(
         seconds = [one.batch.duration_ms / 1000.0 for one in counted]
         trials.append(Trial(run.plan, rows, seconds, instances))
     assert run is not None
-    topology = measured(run.topology, trials)
+    topology, cluster = measured(run.topology, trials), run.executors.cluster
     keys = KeySpace(zipf=zipf)
-    return Calibration(fit(topology, run.cluster, trials, keys, batch_s), topology, run.cluster)
+    return Calibration(fit(topology, cluster, trials, keys, batch_s), topology, cluster)
 
 
 def check(
@@ -249,28 +252,21 @@ def _run(
     *,
     interval_s: float = 0.0,
     sizes: Sequence[int] = (),
-) -> Query:
+) -> Execution:
     """Run to the end; with `sizes`, some batches of each size in turn."""
     pipeline = app.pipeline(source, {name: Discard() for name in app.keys}, parallelism=parallelism)
 
-    begun: list[Query] = []
+    begun: list[BatchLoop] = []
 
     def listen(observed: Observed) -> None:
         seen.append(observed)
         turn = max(0, len(seen) - WARM) // BATCHES
-        for source_queue in begun[0].queues.values() if begun and sizes else ():
-            source_queue.queue = sizes[min(turn, len(sizes) - 1)]
+        for queue in begun[0].execution.queues.values() if begun and sizes else ():
+            queue.queue = sizes[min(turn, len(sizes) - 1)]
 
-    options: dict[str, Any] = {"queue": sizes[0]} if sizes else {}
-    with start(
-        pipeline,
-        spark,
-        strategy,
-        listener=listen,
-        control=None,
-        interval_s=interval_s,
-        **options,
-    ) as run:
-        begun.append(run)
-        run.await_end(600)
-    return run
+    queue = QueueOptions(size=sizes[0]) if sizes else QueueOptions()
+    options = Options(control=None, interval_s=interval_s, queue=queue)
+    begun.append(launch(pipeline, spark, strategy, options, listen))
+    with Query(begun[0]) as run:
+        run.await_termination(600)
+    return begun[0].execution

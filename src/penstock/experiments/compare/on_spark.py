@@ -65,10 +65,12 @@ def run_once(scenario: Scenario, strategy: str, store: str, tell: Tell) -> None:
     with cluster(embedded(scenario.nodes)) as spark:
         tell("warming up the workers")
         with start(pipeline, spark, strategy, store=store, seed=scenario.seed) as run:
-            while not run.await_end(0.5):
-                nodes = len(set(run.plan.node_of.tolist()))
-                at_s = min(run.elapsed_s, scenario.seconds)
-                tell(f"at {at_s:.0f} s of {scenario.seconds:.0f} s, {nodes} nodes in use")
+            while not run.await_termination(0.5):
+                status = run.status
+                at_s = min(status.elapsed_s, scenario.seconds)
+                tell(
+                    f"at {at_s:.0f} s of {scenario.seconds:.0f} s, {status.nodes_used} nodes in use"
+                )
             tell("stopping")
 
 

@@ -109,7 +109,10 @@ class AttachedQuery:
         if watching.store is not None:
             watching.store.put_run(self._record)
             self._recorder = Recorder(
-                watching.store, self.run, clock=time.time, number=lambda: next(self._numbers)
+                self.run,
+                watching.store.put_event,
+                clock=time.time,
+                number=lambda: next(self._numbers),
             )
 
     # ---- what a user calls

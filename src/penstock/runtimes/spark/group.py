@@ -10,30 +10,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-from pyspark.sql import SparkSession
 
 from penstock.control.events import Event
-from penstock.control.joint.join import join_topologies, split_plan
 from penstock.control.joint.runtime import JointRuntime
 from penstock.control.loop import Loop
-from penstock.control.rollout import priced
 from penstock.control.runtime import ActionFailed, Applied, Observation, Runtime
 from penstock.control.settings import Settings
-from penstock.engine.job_graph import JobGraph
-from penstock.model import InvalidValue, PenstockError, Plan, Topology
-from penstock.pipeline.builder import Pipeline
-from penstock.runtimes.spark.jvm import jvm_of
+from penstock.model import Plan, Topology
+from penstock.runtimes.spark.batch_loop import BatchLoop
+from penstock.runtimes.spark.execution import Execution
 from penstock.runtimes.spark.mailbox import Over
-from penstock.runtimes.spark.monitor import Observed
-from penstock.runtimes.spark.nodes import cluster_of, stand_apart
-from penstock.runtimes.spark.options import Options
-from penstock.runtimes.spark.query import Query, require_fixed_plans
+from penstock.runtimes.spark.query import Query
 from penstock.runtimes.spark.runtime import SparkRuntime
-from penstock.strategies import Request, Strategy, strategies
+from penstock.strategies import Strategy
 
 #: Seconds that the loop waits at a time for a batch of any run.
 LOOK_S = 0.5
@@ -47,14 +36,14 @@ class Member:
 
     Parameters
     ----------
-    run : Query
+    execution : Execution
     runtime : Runtime
         Of the same run, to be used by its thread only.
     """
 
-    def __init__(self, run: Query, runtime: Runtime) -> None:
-        self._run, self._runtime = run, runtime
-        self._seen = Observation(0.0, -1, run.cluster)
+    def __init__(self, execution: Execution, runtime: Runtime) -> None:
+        self._run, self._runtime = execution, runtime
+        self._seen = Observation(0.0, -1, execution.executors.cluster)
 
     @property
     def topology(self) -> Topology:
@@ -88,7 +77,7 @@ class Member:
         self._run.mailbox.ask(lambda: self._runtime.release_nodes(names))
 
     def prepare(self, plan: Plan) -> bool:
-        """Copy state ahead of a plan; where no batch comes to its end, `apply` is to tell."""
+        """Pre-copy the state of a plan; where no batch comes to its end, `apply` is to tell."""
         try:
             return self._run.mailbox.ask(lambda: self._runtime.prepare(plan))
         except ActionFailed:
@@ -102,12 +91,12 @@ class Member:
 class Group:
     """Runs that share a session, and one loop that plans for all of them.
 
-    Made by `start_together`; use it in a ``with`` block, or call `stop` and `clean`.
+    Made by `start_together`; use it in a ``with`` block, or call `close` in the end.
 
     Parameters
     ----------
-    runs : mapping of str to Query
-        Not begun yet, without loops of their own.
+    runs : mapping of str to BatchLoop
+        Not begun yet, and not steered by loops of their own.
     strategy : Strategy
     control : Settings or None
         Of the loop; None: the first plans stay.
@@ -124,24 +113,26 @@ class Group:
 
     def __init__(
         self,
-        runs: Mapping[str, Query],
+        runs: Mapping[str, BatchLoop],
         strategy: Strategy,
         control: Settings | None,
         *,
         seed: int = 0,
         on_decision: Callable[[Event], None] | None = None,
-        runtime_of: Callable[[Query], Runtime] | None = None,
+        runtime_of: Callable[[Execution], Runtime] | None = None,
     ) -> None:
         self.runs = dict(runs)
-        made = runtime_of or (lambda run: SparkRuntime(run, self._released))
+        made = runtime_of or (lambda execution: SparkRuntime(execution, self._released))
         self.planner_failure: Exception | None = None
         self._on_decision = on_decision
         self._ended: set[str] = set()
+        self._heard = {name: run.execution.recorder.of_loop() for name, run in runs.items()}
         self._committed, self._halt = threading.Event(), threading.Event()
         self.loop: Loop | None = None
+        self._thread: threading.Thread | None = None
         if control is not None:
             members: dict[str, Runtime] = {
-                name: Member(run, made(run)) for name, run in self.runs.items()
+                name: Member(run.execution, made(run.execution)) for name, run in self.runs.items()
             }
             self._together = JointRuntime(members, self._dropped)
             self.loop = Loop(
@@ -153,10 +144,12 @@ class Group:
                 seed=seed,
                 listener=self._decided,
             )
-        self._thread = threading.Thread(target=self._plan, name="penstock-group", daemon=True)
+            self._thread = threading.Thread(
+                target=self._plan, args=(self.loop,), name="penstock-group", daemon=True
+            )
 
     def __getitem__(self, name: str) -> Query:
-        return self.runs[name]
+        return Query(self.runs[name])
 
     @property
     def failures(self) -> dict[str, BaseException]:
@@ -167,7 +160,7 @@ class Group:
         """Start all runs, and the loop."""
         for run in self.runs.values():
             run.begin()
-        if self.loop is not None:
+        if self._thread is not None:
             self._thread.start()
         return self
 
@@ -175,11 +168,11 @@ class Group:
         """Take note of a batch of any run."""
         self._committed.set()
 
-    def await_end(self, timeout_s: float | None = None) -> bool:
+    def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait until all runs are over, and return whether they are; see `failures` then."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         return all(
-            run.over(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            run.over.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             for run in self.runs.values()
         )
 
@@ -188,29 +181,28 @@ class Group:
         self._halt.set()
         self._committed.set()
         # First, because it may wait for a run; and what it asked for is still done.
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join(timeout_s)
         for run in self.runs.values():
-            run.ask_to_stop()
+            run.execution.halt.set()
         for run in self.runs.values():
             run.stop(timeout_s)
 
-    def clean(self) -> None:
-        """Close the stores, and remove the runs' own folders."""
+    def close(self) -> None:
+        """Stop, close the metrics stores, and remove the runs' own folders."""
+        self.stop()
         for run in self.runs.values():
-            run.clean()
+            run.close()
 
     def __enter__(self) -> Group:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-        self.clean()
+        self.close()
 
     # ---- the thread of the loop
 
-    def _plan(self) -> None:
-        assert self.loop is not None
+    def _plan(self, loop: Loop) -> None:
         try:
             while not self._halt.is_set():
                 self._committed.wait(LOOK_S)
@@ -222,7 +214,7 @@ class Group:
                 self._committed.clear()
                 if self._halt.is_set() or self._all_over():
                     return
-                self.loop.tick()
+                loop.tick()
         except Exception as error:  # noqa: BLE001 - kept and told; the runs go on without it
             if not self._together.runtimes:
                 return
@@ -230,19 +222,19 @@ class Group:
             self._note("planner", f"nobody plans any more: {type(error).__name__}: {error}")
 
     def _all_over(self) -> bool:
-        return all(run.over(0.0) for run in self.runs.values())
+        return all(run.over.is_set() for run in self.runs.values())
 
     def _decided(self, event: Event) -> None:
-        for run in self.runs.values():
-            if not run.over(0.0):
-                run.decided(event)
+        for name, run in self.runs.items():
+            if not run.over.is_set():
+                self._heard[name](event)
         if self._on_decision is not None:
             self._on_decision(event)
 
     def _notice_ended(self) -> None:
         """Tell the others of a run that ended, whether or not anything is planned again."""
         for name, run in self.runs.items():
-            if run.over(0.0) and name not in self._ended:
+            if run.over.is_set() and name not in self._ended:
                 self._ended.add(name)
                 why = "failed" if run.failure is not None else "is over"
                 self._note("member", f"{name} {why}; its share of the nodes is free")
@@ -256,103 +248,9 @@ class Group:
 
     def _released(self, executors: list[str]) -> None:
         for run in self.runs.values():
-            run.pool.released(executors)
+            run.execution.executors.released(executors)
 
     def _note(self, kind: str, text: str) -> None:
         for run in self.runs.values():
-            if not run.over(0.0):
-                run.note(kind, text)
-
-
-def start_together(
-    pipelines: Mapping[str, Pipeline],
-    spark: SparkSession,
-    strategy: str | Strategy = "penstock",
-    *,
-    control: Settings | None = None,
-    adapt: bool = True,
-    listener: Callable[[str, Observed], None] | None = None,
-    on_decision: Callable[[Event], None] | None = None,
-    checkpoint: str | Path | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> Group:
-    """Run several pipelines on one Spark session, planned together from the start.
-
-    When executors are lost, each run plans for itself at once, and the loop for all later on.
-
-    Parameters
-    ----------
-    pipelines : mapping of str to Pipeline
-        By names that tell them apart, without ``/``.
-    spark : SparkSession
-    strategy : str or Strategy
-        It sees all topologies as one, with operators called ``name/operator``.
-    control : Settings, optional
-        Of the loop over all.
-    adapt : bool
-        Whether there is a loop; without it the first plans stay.
-    listener : callable, optional
-        Called with the name of a run and every batch that it committed, in the run's own thread.
-    on_decision : callable, optional
-        Called with every decision, and again when more is known of it.
-    checkpoint : path, optional
-        Each run uses the folder of its name in it.
-    seed : int
-    **options
-        `Options` of every run, other than ``control``.
-    """
-    require_fixed_plans(spark)
-    if "control" in options or "faults" in options:
-        raise InvalidValue("options", "a group", "without control or faults", sorted(options))
-    made = strategies.make(strategy) if isinstance(strategy, str) else strategy
-    plans = first_plans(pipelines, spark, made, seed)
-    runs: dict[str, Query] = {}
-    waiting: list[Group] = []
-
-    def heard(name: str) -> Callable[[Observed], None]:
-        def hear(observed: Observed) -> None:
-            if listener is not None:
-                listener(name, observed)
-            for group in waiting:
-                group.committed()
-
-        return hear
-
-    try:
-        for name, pipeline in pipelines.items():
-            folder = None if checkpoint is None else Path(checkpoint) / name
-            own = Options(checkpoint=folder, seed=seed, **{**options, "control": None})
-            runs[name] = Query(pipeline, spark, made, own, heard(name), first=plans[name])
-        losses = max(run.driver.losses() for run in runs.values())
-        nodes = max(len(run.cluster) for run in runs.values())
-        settings = (control or Settings()).starting_with(nodes, losses)
-        group = Group(
-            runs,
-            made,
-            settings if adapt else None,
-            seed=seed,
-            on_decision=on_decision,
-        )
-        waiting.append(group)
-        return group.begin()
-    except BaseException:
-        for run in runs.values():
-            run.abandon()
-        raise
-
-
-def first_plans(
-    pipelines: Mapping[str, Pipeline], spark: SparkSession, strategy: Strategy, seed: int
-) -> dict[str, Plan]:
-    """Plan all pipelines at once on the executors that are there."""
-    executors = jvm_of(spark.sparkContext).executors()
-    cluster = cluster_of(executors, stand_apart(executors))
-    count = max(2, len(cluster))
-    topologies = {name: JobGraph.of(p).topology(count) for name, p in pipelines.items()}
-    joined = join_topologies(topologies)
-    answer = strategy.plan(Request(joined, cluster, rng=np.random.default_rng(seed)))
-    if not isinstance(answer, Plan):
-        raise PenstockError(f"no plan for {joined.name}: {answer.reasons[0]}")
-    parts = split_plan(answer, topologies)
-    return {n: priced(part, topologies[n], cluster, None) for n, part in parts.items()}
+            if not run.over.is_set():
+                run.execution.recorder.event(kind, text)

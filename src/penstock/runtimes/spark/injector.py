@@ -8,14 +8,19 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import psutil
+
 from penstock.faults.fault import Fault
 from penstock.model import Kind, PenstockError
+from penstock.runtimes.spark.recorder import FAULT
 
 if TYPE_CHECKING:
-    from penstock.runtimes.spark.query import Query
+    from penstock.runtimes.spark.execution import Execution
 
 #: Seconds to wait for a job to begin, and into it before something is killed.
 BEGIN_S, INTO_S = 60.0, 0.05
@@ -30,12 +35,12 @@ class Injector:
 
     Parameters
     ----------
-    run : Query
+    execution : Execution
     faults : sequence of Fault
     """
 
-    def __init__(self, run: Query, faults: Sequence[Fault]) -> None:
-        self.run = run
+    def __init__(self, execution: Execution, faults: Sequence[Fault]) -> None:
+        self.run = execution
         self.faults = list(faults)
         self._threads: list[threading.Thread] = []
         self._over = threading.Event()
@@ -52,7 +57,7 @@ class Injector:
                 self._arm(fault)
         for fault in due:
             if fault.kind == "move":
-                self.run.move_all()
+                move_all(self.run)
             elif fault.kind == "scale":
                 self._scale(fault)
 
@@ -64,7 +69,7 @@ class Injector:
         if self.failures:
             raise self.failures[0]
         for fault in self.faults:
-            self.run.note("fault", f"{fault}: the run ended before")
+            self.run.recorder.event(FAULT, f"{fault}: the run ended before")
 
     def _scale(self, fault: Fault) -> None:
         job_graph = self.run.job_graph
@@ -83,7 +88,7 @@ class Injector:
                     content[len(content) // 2] ^= 0xFF
                     path.write_bytes(content)
                 spoilt += 1
-        self.run.note("fault", f"{fault}: {spoilt} fragments")
+        self.run.recorder.event(FAULT, f"{fault}: {spoilt} fragments")
 
     def _folders(self) -> list[Path]:
         """Folders in which the executors keep state."""
@@ -92,8 +97,8 @@ class Injector:
             return [folder]
         found = []
         for executor in self.run.backend.alive():
-            pid = executor_pid(self._app, executor)
-            found.append(Path(f"/proc/{pid}/cwd").resolve() / folder)
+            process = psutil.Process(executor_pid(self._app, executor))
+            found.append(Path(process.cwd()) / folder)
         return found
 
     @property
@@ -113,7 +118,7 @@ class Injector:
             victims = self._victims(fault)
             for pid in victims:
                 os.kill(pid, signal.SIGKILL)
-            self.run.note("fault", f"{fault}: killed {len(victims)}")
+            self.run.recorder.event(FAULT, f"{fault}: killed {len(victims)}")
         except BaseException as error:  # noqa: BLE001 - raised again by `done`
             self.failures.append(error)
 
@@ -134,51 +139,57 @@ class Injector:
         raise NoSuchProcess(f"{fault}: no job began within {BEGIN_S:g} s, or before the end")
 
     def _victims(self, fault: Fault) -> list[int]:
-        holding = self.run.holding()
-        idle = sorted(self.run.backend.alive() - set(holding))
-        executors = [*idle, *holding] if fault.options.get("of") == "idle" else [*holding, *idle]
+        stateful = holding(self.run)
+        idle = sorted(self.run.backend.alive() - set(stateful))
+        executors = [*idle, *stateful] if fault.options.get("of") == "idle" else [*stateful, *idle]
         if fault.kind == "kill-executor":
             count = min(int(fault.options["count"]), len(executors))
             return [executor_pid(self._app, executor) for executor in executors[:count]]
-        parent = executor_pid(self._app, executors[0])
-        daemons = [pid for pid in _processes() if _parent(pid) == parent]
-        workers = [pid for pid in _processes() if _parent(pid) in daemons]
-        if not (workers or daemons):
-            raise NoSuchProcess(f"executor {executors[0]} has no Python worker")
-        return (workers or daemons)[-1:]
+        return [python_worker(executor_pid(self._app, executors[0]))]
+
+
+def holding(execution: Execution) -> list[str]:
+    """Executors that have state, those with the first instances first."""
+    alive = execution.backend.alive()
+    found = [
+        one.executor
+        for handle in execution.driver.handles.values()
+        for one in handle.instances
+        if one.executor in alive
+    ]
+    return list(dict.fromkeys(found))
+
+
+def move_all(execution: Execution) -> None:
+    """Move every instance to the next node."""
+    plan = execution.plan
+    nodes = (plan.node_of + 1) % len(plan.nodes)
+    moved = replace(plan, node_of=nodes, process_of=np.zeros_like(plan.process_of), active=())
+    execution.change(moved, "every instance moved to the next node")
+
+
+def python_worker(executor: int) -> int:
+    """Find the Python worker of an executor's process that was started last, or its daemon."""
+    daemons = psutil.Process(executor).children()
+    workers = [worker for daemon in daemons for worker in daemon.children()]
+    if not (workers or daemons):
+        raise NoSuchProcess(f"process {executor} has no Python worker")
+    return (workers or daemons)[-1].pid
 
 
 def executor_pid(app: str, executor: str) -> int:
     """Find the process of an executor on this machine."""
-    for pid in _processes():
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        pairs = dict(itertools.pairwise(words))
+    for process in psutil.process_iter(["cmdline"]):
+        pairs = dict(itertools.pairwise(process.info["cmdline"] or ()))
         if pairs.get("--executor-id") == executor and pairs.get("--app-id") == app:
-            return pid
+            return process.pid
     raise NoSuchProcess(f"executor {executor} is not a process of this machine")
 
 
 def processes_below(pid: int) -> list[int]:
     """List a process of this machine and all that it has started; none when it is gone."""
-    parents = {found: _parent(found) for found in _processes()}
-    if pid not in parents:
-        return []
-    below = [pid]
-    for one in below:
-        below += [child for child, parent in parents.items() if parent == one]
-    return below
-
-
-def _processes() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-
-
-def _parent(pid: int) -> int:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return 0
-    return int(text.rsplit(")", 1)[1].split()[1])
+        process = psutil.Process(pid)
+        return [pid, *(child.pid for child in process.children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return []

@@ -156,16 +156,17 @@ class Jvm(Context):
         return [
             Executor(name, host, int(cores), int(memory))
             for name, host, cores, memory in sorted(rows)
-            if self._local or name != "driver"
+            if self.local or name != "driver"
         ]
 
     @property
-    def _local(self) -> bool:
+    def local(self) -> bool:
+        """Whether the driver runs the tasks itself, and there are no executors beside it."""
         return str(self._sc.master).startswith("local[") or self._sc.master == "local"
 
     def gone(self, wanted: set[str]) -> set[str]:
         """Tell which executors the scheduler has given up; `executors` hears of it a bit later."""
-        if self._local:
+        if self.local:
             return set()
         return wanted - set(str(self._context.getExecutorIds().mkString(",")).split(","))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as NotInTime
 from typing import Any, TypeVar
 
 from penstock.control.runtime import ActionFailed
@@ -20,22 +21,6 @@ class Over(PenstockError):
 
 class Stuck(PenstockError):
     """An action that began did not come to its end in time; nobody knows what it did."""
-
-
-class _State(Enum):
-    WAITING = "waiting"
-    BEGUN = "begun"
-    DONE = "done"
-    DROPPED = "dropped"
-
-
-class _Request:
-    def __init__(self, action: Callable[[], Any]) -> None:
-        self.action = action
-        self.state = _State.WAITING
-        self.answer: Any = None
-        self.error: BaseException | None = None
-        self.ended = threading.Event()
 
 
 class Mailbox:
@@ -53,8 +38,18 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[_Request] = deque()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._over: str | None = None
+        self._owner: threading.Thread | None = None
+
+    def own(self) -> None:
+        """Make the calling thread the owner: what it asks for itself is done at once."""
+        self._owner = threading.current_thread()
+
+    @property
+    def owned(self) -> bool:
+        """Whether the calling thread is the owner."""
+        return threading.current_thread() is self._owner
 
     def ask(self, action: Callable[[], T], *, begin_s: float = 60.0, end_s: float = 300.0) -> T:
         """Have the owner act, wait for it, and return what came of it or raise what it raised.
@@ -74,25 +69,29 @@ class Mailbox:
         Over
             When the owner has ended.
         """
-        request = _Request(action)
+        if self.owned:
+            return action()
+        future: Future[T] = Future()
         with self._lock:
             if self._over is not None:
                 raise Over(self._over)
-            self._waiting.append(request)
-        if not request.ended.wait(begin_s):
-            with self._lock:
-                begun = request.state is not _State.WAITING
-                if not begun:
-                    request.state = _State.DROPPED
-                    self._waiting.remove(request)
-            if not begun:
-                raise ActionFailed(f"no batch came to its end within {begin_s:g} s")
-            if not request.ended.wait(end_s):
-                raise Stuck(f"an action did not come to its end within {end_s:g} s")
-        if request.error is not None:
-            raise request.error
-        answer: T = request.answer
-        return answer
+            self._waiting.append((future, action))
+        try:
+            return future.result(begin_s)
+        except NotInTime:
+            # An action may raise the same error; it has then come to its end.
+            if future.done():
+                raise
+            if future.cancel():
+                raise ActionFailed(f"no batch came to its end within {begin_s:g} s") from None
+        except CancelledError:
+            raise Over(self._over or "the run is over") from None
+        try:
+            return future.result(end_s)
+        except NotInTime:
+            if future.done():
+                raise
+            raise Stuck(f"an action did not come to its end within {end_s:g} s") from None
 
     def serve(self) -> None:
         """Do all that is asked for; called by the owner, between its batches."""
@@ -100,21 +99,18 @@ class Mailbox:
             with self._lock:
                 if not self._waiting:
                     return
-                request = self._waiting.popleft()
-                request.state = _State.BEGUN
+                future, action = self._waiting.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
-                request.answer = request.action()
+                future.set_result(action())
             except BaseException as error:  # noqa: BLE001 - raised where it was asked for
-                request.error = error
-            request.state = _State.DONE
-            request.ended.set()
+                future.set_exception(error)
 
     def close(self, why: str) -> None:
         """Refuse all that is and will be asked for; called by the owner at its end."""
         with self._lock:
             self._over = why
             left, self._waiting = list(self._waiting), deque()
-        for request in left:
-            request.error = Over(why)
-            request.state = _State.DROPPED
-            request.ended.set()
+        for future, _ in left:
+            future.cancel()

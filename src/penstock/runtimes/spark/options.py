@@ -1,105 +1,162 @@
-"""How a pipeline is run on Spark: what a user may set."""
+"""How a pipeline is run on Spark: what a user may set, by subject."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.control.settings import Settings
+from penstock.common.keywords import class_keywords
+from penstock.control.settings import Settings as Settings
 from penstock.engine.source_queue import QUEUE
-from penstock.faults.fault import Fault
 from penstock.model import InvalidValue
 from penstock.state.config import StateConfig
 
 
+@class_keywords
 @dataclass(frozen=True)
-class Options:
-    """How a pipeline is run.
+class StateOptions:
+    """How the state of a run is kept.
 
     Parameters
     ----------
-    checkpoint : path, str or None
-        Folder of the journal and the state, which all executors must reach, or an address as
-        ``hdfs://host/folder`` that Arrow can open on all of them; None: a folder of its
-        own that is removed at the end. With a folder, a run that was stopped or killed goes on
-        where it was.
-    state : str or None
-        How state is kept: ``peers``, in fragments on other nodes; ``checkpoint``, in the
-        checkpoint's folder; ``both``. By default by peers if there are several nodes, and in the
-        checkpoint if there is one.
+    mode : str or None
+        ``peers``: in fragments on other nodes; ``checkpoint``: in the checkpoint's folder;
+        ``both``. None: by peers if there are several nodes, and in the checkpoint if there is one.
     data, parity : int
-        Fragments that a run of state is cut into, and further ones that may be missing; fewer where
-        there are fewer nodes.
+        Fragments that a segment of state is cut into, and further ones, as many as may be missing;
+        fewer where there are fewer nodes.
     backup_every : int
-        Batches that the driver holds the changes of before it gives them to peers, beside the
-        batches; 1: every batch ends with peers having them. A lost node takes nothing with it
-        either way.
-    state_memory_mb : float
-        Memory for the state of an instance; one of more than a quarter of it is mapped from a file.
-    replaced_s : float
-        How long to wait for the replacement of a lost executor before going on without it.
-    control : Settings or None
-        How the loop behaves that keeps the plan fitting; None: the first plan stays.
-    faults : sequence of Fault or str
-        What is to go wrong, and when; for tests and demonstrations on one machine.
-    store : str, path or None
-        Metrics store: a file or a ``postgresql://`` URL; None: in the checkpoint's folder.
-    queue, when_full
-        As in `SourceQueue`.
-    interval_s : float
-        Least time from the start of one batch to that of the next.
-    on_error : str
-        ``stop`` or ``skip``; as in `Driver`.
-    drain : bool
-        For streaming DataFrames: take what is there at the start, and end.
-    seed : int
-        Of the strategy's randomness.
+        Batches for which the driver holds the changes before it gives them to backup nodes, beside
+        the batches; with 1, every batch ends with backup nodes having them. A lost node loses
+        nothing either way.
+    memory_mb : float
+        Memory for the state of an instance; a state of more than a quarter of it is mapped from a
+        file.
     """
 
-    checkpoint: str | Path | None = None
-    store: str | Path | None = None
-    queue: int = QUEUE
-    when_full: str = "wait"
-    interval_s: float = 0.2
-    on_error: str = "stop"
-    drain: bool = False
-    seed: int = 0
-    state: str | None = None
+    mode: str | None = None
     data: int = 7
     parity: int = 1
     backup_every: int = 8
-    state_memory_mb: float = 256.0
-    replaced_s: float = 15.0
-    control: Settings | None = field(default_factory=Settings)
-    faults: Sequence[Fault | str] = ()
+    memory_mb: float = 256.0
 
-    def __post_init__(self) -> None:
-        if not self.interval_s >= 0:
-            raise InvalidValue("interval_s", "a run", "a number of at least 0", self.interval_s)
-
-    def state_config(self, shared: str, nodes: int, pinned: bool) -> StateConfig:
-        """Say how state is kept, choosing where the user did not.
+    def config(
+        self, shared: str = "", nodes: int = 1, *, pinned: bool = True, checkpoint: bool = True
+    ) -> StateConfig:
+        """Return how state is kept, with a mode where the user named none.
 
         Parameters
         ----------
         shared : str
-            Where a checkpoint would lie.
+            Where state of a checkpoint lies.
         nodes : int
         pinned : bool
             Whether instances stay where the plan says; without that only a checkpoint is of use.
+        checkpoint : bool
+            Whether the user asked for a checkpoint.
         """
-        mode = self.state
+        mode = self.mode
         if mode is None and (nodes == 1 or not pinned):
             mode = "checkpoint"
         elif mode is None:
-            mode = "peers" if self.checkpoint is None else "both"
+            mode = "both" if checkpoint else "peers"
         return StateConfig(
             mode,
             shared=shared,
             data=self.data,
             parity=self.parity,
             every=self.backup_every,
-            memory_mb=self.state_memory_mb,
-            sync=self.checkpoint is not None,
+            memory_mb=self.memory_mb,
+            sync=checkpoint,
         )
+
+
+@class_keywords
+@dataclass(frozen=True)
+class QueueOptions:
+    """The queue between each source and the batches.
+
+    Parameters
+    ----------
+    size : int
+        Rows that may wait, which is also the most that one batch takes.
+    when_full : str
+        ``wait``: the source is held up and nothing is lost; ``drop``: what does not fit is dropped,
+        newest first, and counted.
+    """
+
+    size: int = QUEUE
+    when_full: str = "wait"
+
+
+@class_keywords
+@dataclass(frozen=True)
+class RecoveryOptions:
+    """How long to wait, and how often to try again, when something goes wrong.
+
+    Parameters
+    ----------
+    task_timeout_s : float
+        Time that one task may take, in seconds. A function that takes longer fails the run, with
+        the name of its step. 0 means no limit.
+    replacement_wait_s : float
+        How long to wait for the replacement of a lost executor before going on without it.
+    no_executors_wait_s : float
+        How long to wait for an executor when all are lost.
+    retries : int
+        Times that a batch is run again after a source or a sink failed, before the run fails.
+    retry_pause_s : float
+        Pause before the first of these; each further one is twice as long, up to a minute.
+    """
+
+    task_timeout_s: float = 600.0
+    replacement_wait_s: float = 15.0
+    no_executors_wait_s: float = 300.0
+    retries: int = 5
+    retry_pause_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        names = ("task_timeout_s", "replacement_wait_s", "no_executors_wait_s", "retry_pause_s")
+        for name in names:
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and value >= 0 and math.isfinite(value)):
+                allowed = "a finite number of at least 0"
+                raise InvalidValue(name, "RecoveryOptions", allowed, value)
+        if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
+            allowed = "a whole number of at least 0"
+            raise InvalidValue("retries", "RecoveryOptions", allowed, self.retries)
+
+
+@class_keywords
+@dataclass(frozen=True)
+class Options:
+    """All options of a run; `start` makes them of its keywords."""
+
+    checkpoint: str | Path | None = None
+    store: str | Path | None = None
+    interval_s: float = 0.2
+    available_now: bool = False
+    on_error: str = "stop"
+    seed: int = 0
+    state: StateOptions = field(default_factory=StateOptions)
+    queue: QueueOptions = field(default_factory=QueueOptions)
+    recovery: RecoveryOptions = field(default_factory=RecoveryOptions)
+    control: Settings | None = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        if not self.interval_s >= 0:
+            raise InvalidValue("interval_s", "a run", "a number of at least 0", self.interval_s)
+        kinds = {
+            "state": StateOptions,
+            "queue": QueueOptions,
+            "recovery": RecoveryOptions,
+        }
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                allowed = f"a {kind.__name__}"
+                raise InvalidValue(name, "a run", allowed, getattr(self, name))
+        if not (self.control is None or isinstance(self.control, Settings)):
+            raise InvalidValue("control", "a run", "Settings or None", self.control)
+        # What is wrong with these is told before anything is started.
+        self.state.config()

@@ -11,7 +11,7 @@ from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.state.versions import StateLost
 
 if TYPE_CHECKING:
-    from penstock.runtimes.spark.query import Query
+    from penstock.runtimes.spark.execution import Execution
 
 
 class SparkRuntime:
@@ -19,16 +19,25 @@ class SparkRuntime:
 
     Parameters
     ----------
-    run : Query
+    execution : Execution
     tell_released : callable, optional
         Told the executors that were released; other runs use the same ones.
+
+    Attributes
+    ----------
+    at_once : bool
+        Whether a plan is applied whole, because what is in force cannot run: executors were lost.
+    failure : Exception or None
+        What the last `apply` failed with.
     """
 
     def __init__(
-        self, run: Query, tell_released: Callable[[list[str]], None] | None = None
+        self, execution: Execution, tell_released: Callable[[list[str]], None] | None = None
     ) -> None:
-        self._run = run
+        self._run = execution
         self._tell_released = tell_released
+        self.at_once = False
+        self.failure: Exception | None = None
 
     @property
     def topology(self) -> Topology:
@@ -44,7 +53,7 @@ class SparkRuntime:
         """Say what was measured since the plan last changed."""
         run = self._run
         window = run.window
-        cluster = run.pool.look()
+        cluster = run.executors.look()
         processed, incoming = window.rates()
         sources = [v.name for v in run.job_graph.vertices if v.kind is Kind.SOURCE]
         return Observation(
@@ -62,7 +71,7 @@ class SparkRuntime:
 
     def request_nodes(self, total: int) -> None:
         """Ask Spark for executors until there are so many nodes."""
-        self._run.pool.request(total)
+        self._run.executors.request(total)
 
     def vacate_nodes(self, names: tuple[str, ...], *, undo: bool = False) -> None:
         """Spread what the nodes keep over the others."""
@@ -85,7 +94,7 @@ class SparkRuntime:
         """Vacate the nodes, and give up their executors."""
         self.vacate_nodes(names)
         try:
-            ids = self._run.pool.release(names)
+            ids = self._run.executors.release(names)
         except ActionFailed:
             self.vacate_nodes(names, undo=True)
             raise
@@ -98,13 +107,15 @@ class SparkRuntime:
 
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on, or the next portion of it."""
-        batch, why = self._run.driver.failed_migration
-        if batch == self._run.driver.batch:
+        driver = self._run.driver
+        batch, why = driver.failed_migration
+        if batch == driver.batch and not self.at_once:
             raise ActionFailed(f"the step before could not be made: {why}")
         try:
-            part = self._run.driver.next_increment(plan)
+            part = plan if self.at_once else driver.next_increment(plan)
             took = self._run.change(part)
         except (ExecutorLost, StateLost) as error:
+            self.failure = error
             raise ActionFailed(str(error)) from error
         return Applied(
             took.seconds,
