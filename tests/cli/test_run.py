@@ -107,10 +107,7 @@ def test_memory_bounds_an_embedded_cluster() -> None:
 
 
 class FakeSpark:
-    """Stands for `penstock.spark`: the run fails, or is asked to stop."""
-
-    def __init__(self, failure: Exception) -> None:
-        self.failure = failure
+    """Stands for `penstock.spark`, without a cluster."""
 
     def embedded(self, nodes: int) -> str:
         return f"local-cluster[{nodes},1,1024]"
@@ -119,17 +116,21 @@ class FakeSpark:
     def cluster(self, master: str) -> Iterator[object]:
         yield object()
 
-    def start(self, *given: object, **options: object) -> Any:
-        raise self.failure
-
 
 @pytest.fixture
 def fails(monkeypatch: pytest.MonkeyPatch) -> Any:
+    pytest.importorskip("pyspark")
+
     def use(failure: Exception) -> None:
         monkeypatch.setattr(command, "require_java", lambda: None)
         import penstock
+        from penstock.runtimes.spark import query
 
-        monkeypatch.setattr(penstock, "spark", FakeSpark(failure), raising=False)
+        def launch(*given: object) -> Any:
+            raise failure
+
+        monkeypatch.setattr(query, "launch", launch)
+        monkeypatch.setattr(penstock, "spark", FakeSpark(), raising=False)
         monkeypatch.setitem(sys.modules, "penstock.spark", penstock.spark)
 
     return use

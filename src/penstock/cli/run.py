@@ -132,13 +132,13 @@ def _run(asked: Asked) -> None:
     require_java()
     with pyspark_needed():
         from penstock import spark as engine
-        from penstock.runtimes.spark.options import Options
-        from penstock.runtimes.spark.query import launch
+        from penstock.runtimes.spark.options import Options, StateOptions
+        from penstock.runtimes.spark.query import Query, launch
     options = Options(
         checkpoint=state.checkpoint,
         store=asked.output.store,
         seed=asked.input.seed,
-        state=engine.StateOptions(
+        state=StateOptions(
             mode=state.mode,
             data=state.data,
             parity=state.parity,
@@ -154,7 +154,7 @@ def _run(asked: Asked) -> None:
             loop = launch(
                 pipeline, spark, asked.control.strategy, options, board.show, board.decided, faults
             )
-            with engine.Query(loop) as started:
+            with Query(loop) as started:
                 _watch(started, board, stop)
                 records = started.records()
     _report(records, asked.output, board, stop.asked)
