@@ -40,7 +40,7 @@ ONLY = {
     "common": set(),
     "model": {"common"},
     "state": {"common", "model"},
-    "pipeline": {"common", "model"},
+    "pipeline": {"common", "model", "state"},
     "store": {"common", "model"},
     "report": {"common", "model", "store"},
     "spark": {"runtimes"},

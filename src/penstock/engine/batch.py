@@ -8,6 +8,7 @@ from functools import cached_property
 
 from penstock.engine.repartition import Participant
 from penstock.model import RoutingTable
+from penstock.pipeline.steps import Attempt
 from penstock.state.backup.placement import FragmentPlacement
 from penstock.state.config import StateConfig
 from penstock.state.versions import Copied, Segment
@@ -64,6 +65,8 @@ class BatchSpec:
     tidy : bool
         Whether keepers remove what is no longer needed where they are.
     on_error : str
+    epoch : int
+        Number of the driver's turn at the checkpoint.
     token : str
         Of the driver that sent it: what a worker remembers for one driver is nothing to the next.
     """
@@ -91,7 +94,13 @@ class BatchSpec:
     passed: Mapping[str, int | None] = field(default_factory=dict)
     tidy: bool = True
     on_error: str = "stop"
+    epoch: int = 0
     token: str = ""
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt at the batch, as sinks know it."""
+        return Attempt(self.batch_id, self.version, self.epoch)
 
     @cached_property
     def first(self) -> Mapping[str, tuple[int, int]]:

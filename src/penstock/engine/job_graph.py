@@ -10,7 +10,7 @@ from functools import cached_property
 from penstock.engine.fuse import fused
 from penstock.model import Edge, Grouping, InvalidValue, Kind, Operator, Topology
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.steps import Link, Source, Step
+from penstock.pipeline.steps import Attempt, Link, Source, Step
 
 #: What a task costs whatever it does, in percent of a core: about 100 ms in each of two batches a
 #: second.
@@ -199,10 +199,13 @@ class _InDriver:
     on_workers = False
     stamp = None
 
-    def stage(self, batch_id: int, instance: int, table: object) -> None:
+    def start(self, checkpoint: str) -> None:
+        """Never called in a task."""
+
+    def stage(self, attempt: Attempt, instance: int, table: object) -> None:
         """Never called: the rows go to the driver."""
 
-    def commit(self, batch_id: int, table: object) -> None:
+    def commit(self, attempt: Attempt, table: object, staged: object = ()) -> None:
         """Never called in a task."""
 
     def recover(self, committed: int) -> None:

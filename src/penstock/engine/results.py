@@ -35,6 +35,7 @@ class InstanceStats:
     hot_keys: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     late: Mapping[str, int] = field(default_factory=dict)
     event_times: Mapping[str, int] = field(default_factory=dict)
+    staged: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def rows_out(self) -> int:

@@ -18,7 +18,7 @@ from penstock.apps import apps
 from penstock.faults.fault import Fault
 from penstock.faults.schedules import BATCHES, Schedule
 from penstock.model import PenstockError
-from penstock.pipeline.sinks import Files, parquet
+from penstock.pipeline.file_sinks import Files, parquet
 from penstock.runtimes.spark.options import (
     Options,
     QueueOptions,

@@ -67,7 +67,7 @@ def encode_lines(table: pa.Table) -> bytes:
         lead = "{" if number == 0 else ","
         parts += [f"{lead}{json.dumps(name, ensure_ascii=False)}:", _texts(column)]
     if not parts:
-        return b"{}\n" * table.num_rows
+        return b"{}\n" * int(table.num_rows)
     lines = pc.binary_join_element_wise(*parts, "}\n", "")
     text: bytes = b"".join(lines.cast(pa.binary()).to_pylist())
     return text

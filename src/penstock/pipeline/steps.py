@@ -182,6 +182,42 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a batch.
+
+    Parameters
+    ----------
+    batch_id : int
+    number : int
+        Number of the attempt, which no other one of the checkpoint has.
+    epoch : int
+        Number of the driver's turn at the checkpoint; a driver that starts later has a higher one.
+    """
+
+    batch_id: int
+    number: int = 0
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file that a task wrote for a sink.
+
+    Parameters
+    ----------
+    name : str
+    rows, size_bytes : int
+    schema : str
+        Columns of the rows, where the file itself does not tell them.
+    """
+
+    name: str
+    rows: int
+    size_bytes: int
+    schema: str = ""
+
+
 @runtime_checkable
 class Sink(Protocol):
     """Where results go. Writing the same batch twice leaves one batch.
@@ -193,12 +229,27 @@ class Sink(Protocol):
 
     on_workers: bool
 
-    def stage(self, batch_id: int, instance: int, table: pa.Table) -> None:
+    def start(self, checkpoint: str) -> None:
+        """Get ready, when a run starts; `checkpoint` tells its checkpoint from all others."""
+        ...
+
+    def stage(self, attempt: Attempt, instance: int, table: pa.Table) -> StagedFile | None:
         """Write one instance's rows where no reader looks; only if `on_workers`."""
         ...
 
-    def commit(self, batch_id: int, table: pa.Table | None) -> None:
-        """Make a batch visible; `table` holds its rows unless `on_workers`."""
+    def commit(
+        self, attempt: Attempt, table: pa.Table | None, staged: Sequence[StagedFile] = ()
+    ) -> None:
+        """Make a batch visible.
+
+        Parameters
+        ----------
+        attempt : Attempt
+        table : Table or None
+            Its rows, unless `on_workers`; None if there are none.
+        staged : sequence of StagedFile
+            What `stage` returned in the tasks, if `on_workers`.
+        """
         ...
 
     def recover(self, committed: int) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from penstock.common.errors import InvalidValue
+from penstock.state.files.filesystem import is_address
 
 #: Where state survives the loss of a node: with peers in fragments, in a checkpoint, or in both.
 MODES = ("peers", "checkpoint", "both")
@@ -24,7 +26,8 @@ class StateConfig:
         One of `MODES`.
     shared : str
         The checkpoint's folder for state, for ``checkpoint`` and ``both``: a folder that all
-        workers reach, or an address as in `penstock.state.files.filesystem`.
+        workers reach, or an address as in `penstock.state.files.filesystem`. A relative folder is
+        meant relative to the working folder of the process that makes this object.
     local : str
         Folder for state on a node. A relative one lies in the working folder of the executor.
     data, parity : int
@@ -58,6 +61,8 @@ class StateConfig:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 allowed = f"a whole number of at least {least}"
                 raise InvalidValue(name, "the state config", allowed, value)
+        if self.shared and not is_address(self.shared):
+            object.__setattr__(self, "shared", str(Path(self.shared).absolute()))
         if not self.memory_mb > 0:
             raise InvalidValue("memory_mb", "the state config", "more than 0", self.memory_mb)
 

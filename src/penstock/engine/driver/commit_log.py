@@ -16,11 +16,10 @@ exclusively, fencing is best effort: two drivers that write within the same mome
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
-import zlib
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -29,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.common.errors import PenstockError
+from penstock.state.files.checked_json import pack_json, unpack_json
+from penstock.state.files.checksum import Damaged
 from penstock.state.files.filesystem import FileSystem, open_files
 
 #: Attempts whose entries are kept.
@@ -40,9 +41,6 @@ FOLDER = "commit-log"
 _ENTRY = re.compile(r"(\d{12,})\.json")
 _EPOCH = re.compile(r"epoch-(\d+)\.json")
 _SET_ASIDE = re.compile(r"\.json\.unusable-\d+$")
-
-#: How an entry ends: the CRC-32 of what is before it, as a last value of the JSON object.
-_CHECKSUM = re.compile(rb', "crc32": "([0-9a-f]{8})"\}$')
 
 
 class CommitLogDamaged(PenstockError):
@@ -100,6 +98,14 @@ class CommitLog:
     def _files(self) -> FileSystem:
         return open_files(self.root, sync=self.sync)
 
+    def identity(self) -> str:
+        """Return what tells this checkpoint from all others; sinks mark their output with it."""
+        known = self._read("identity.json")
+        if known is None:
+            self._files.create("identity.json", pack_json({"id": uuid.uuid4().hex}))
+            known = self._read("identity.json") or {}
+        return str(known.get("id"))
+
     # ---- epochs
 
     def take_epoch(self) -> int:
@@ -110,7 +116,7 @@ class CommitLog:
             "since": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }
         number = max(self._epochs(), default=0) + 1
-        while not self._files.create(_epoch_path(number), _packed(owner)):
+        while not self._files.create(_epoch_path(number), pack_json(owner)):
             number += 1
         self.epoch = number
         for old in self._epochs():
@@ -248,11 +254,16 @@ class CommitLog:
 
     def _create(self, folder: str, number: int, entry: dict[str, Any]) -> bool:
         self.check_epoch()
-        return self._files.create(_path(folder, number), _packed({**entry, "epoch": self.epoch}))
+        return self._files.create(_path(folder, number), pack_json({**entry, "epoch": self.epoch}))
 
     def _read(self, path: str) -> dict[str, Any] | None:
         text = self._files.read(path)
-        return None if text is None else _unpacked(text, f"{self.root}/{path}")
+        if text is None:
+            return None
+        try:
+            return unpack_json(text)
+        except Damaged as error:
+            raise CommitLogDamaged(f"{self.root}/{path} is {error}") from error
 
 
 def _path(folder: str, number: int) -> str:
@@ -261,25 +272,3 @@ def _path(folder: str, number: int) -> str:
 
 def _epoch_path(number: int) -> str:
     return f"epochs/epoch-{number:06d}.json"
-
-
-def _packed(entry: dict[str, Any]) -> bytes:
-    """Write an entry as a JSON object whose last value is a checksum of the others."""
-    body = json.dumps(entry).encode()[:-1]
-    return body + f', "crc32": "{zlib.crc32(body):08x}"}}'.encode()
-
-
-def _unpacked(text: bytes, where: str) -> dict[str, Any]:
-    match = _CHECKSUM.search(text)
-    if match is None:
-        at = max(0, len(text) - 22)
-        raise CommitLogDamaged(f"{where} is damaged at byte {at}: it does not end with a checksum")
-    body = text[: match.start()]
-    if zlib.crc32(body) != int(match[1], 16):
-        raise CommitLogDamaged(
-            f"{where} is damaged between bytes 0 and {match.start()}: its checksum is another"
-        )
-    entry = json.loads(body + b"}")
-    if not isinstance(entry, dict):
-        raise CommitLogDamaged(f"{where} is damaged at byte 0: it is not a JSON object")
-    return entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from penstock.engine.results import (
 from penstock.engine.task.hot_keys import merged_shares
 from penstock.model import PenstockError
 from penstock.pipeline.keyed.windowed import advanced_watermarks
-from penstock.pipeline.steps import Step
+from penstock.pipeline.steps import Attempt, StagedFile, Step
 from penstock.state.backup.fragments import Piece
 from penstock.state.versions import StateLost
 
@@ -55,12 +55,22 @@ class Driver(Planned):
         ------
         StepFailed
             When a function failed and `on_error` is ``stop``. Nothing of the batch remains.
+        Fenced
+            When another driver has taken over the checkpoint.
         """
+        try:
+            return self._run_batch(ranges, extra or {})
+        except Exception:
+            # What fails because another driver has taken over is told as that.
+            self.commit_log.check_epoch()
+            raise
+
+    def _run_batch(self, ranges: Ranges, extra: dict[str, Any]) -> BatchResult:
         spec, frames, inband = self._frames(ranges)
         stats = tuple(stats_of(decode_json(f.body)) for f in frames if f.kind == STATS)
         merged, shares = self._shares(frames)
         self.commit_log.check_epoch()
-        written = self._sinks(spec.batch_id, frames, stats, merged)
+        written = self._sinks(spec.attempt, frames, stats, merged)
         positions = self.position()
         positions.update({name: cuts[-1][1] for name, cuts in ranges.items() if cuts})
         result = BatchResult(spec.batch_id, spec, ranges, stats, written)
@@ -81,7 +91,7 @@ class Driver(Planned):
             "watermarks": following,
             "passed": self.watermarks,
         }
-        self.commit_log.commit(spec.version, {**done, **(extra or {})})
+        self.commit_log.commit(spec.version, {**done, **extra})
         self._inband = None
         self.passed, self.watermarks = self.watermarks, following
         self.shares = shares
@@ -186,7 +196,7 @@ class Driver(Planned):
 
     def _sinks(
         self,
-        batch_id: int,
+        attempt: Attempt,
         frames: list[Message],
         stats: tuple[InstanceStats, ...],
         merged: Mapping[str, pa.Table],
@@ -201,24 +211,28 @@ class Driver(Planned):
         for step in self.job_graph.sinks():
             assert step.sink is not None
             own = [merged[link.source] for link in step.links if link.source in merged]
+            staged = [StagedFile(**s.staged[step.name]) for s in stats if step.name in s.staged]
             if step.sink.on_workers:
                 for number, part in enumerate(own, len(self.job_graph.vertices) * MOST_INSTANCES):
                     # Files of the driver's own, numbered after those of all instances.
-                    step.sink.stage(batch_id, number, part)
+                    file = step.sink.stage(attempt, number, part)
+                    staged += [] if file is None else [file]
             tables = [*rows.get(step.name, ()), *(() if step.sink.on_workers else own)]
             table = pa.concat_tables(tables, promote_options="permissive") if tables else None
-            _commit(step, batch_id, table)
+            _commit(step, attempt, table, staged)
             told = sum(s.sinks.get(step.name, 0) for s in stats)
             written[step.name] = told + sum(part.num_rows for part in own)
         return written
 
 
-def _commit(step: Step, batch_id: int, table: pa.Table | None) -> None:
+def _commit(
+    step: Step, attempt: Attempt, table: pa.Table | None, staged: Sequence[StagedFile]
+) -> None:
     """Have a sink take a batch, and say which one when it fails."""
     assert step.sink is not None
     try:
-        step.sink.commit(batch_id, table)
+        step.sink.commit(attempt, table, staged)
     except PenstockError:
         raise
     except Exception as error:
-        raise SinkFailed(step.name, batch_id, f"{type(error).__name__}: {error}") from error
+        raise SinkFailed(step.name, attempt.batch_id, f"{type(error).__name__}: {error}") from error

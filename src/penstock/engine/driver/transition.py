@@ -97,6 +97,7 @@ class Planned:
             )
         for step in self.job_graph.sinks():
             assert step.sink is not None
+            step.sink.start(self.commit_log.identity())
             step.sink.recover(self.batch)
         self.adopt(self.plan)
 
@@ -182,6 +183,7 @@ class Planned:
             # Until the batch is committed, the old homes must have all that they had.
             tidy=inband is None,
             on_error=self.on_error,
+            epoch=self.commit_log.epoch,
             token=self.token,
         )
 

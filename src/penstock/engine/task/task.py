@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -103,6 +104,7 @@ class _Task:
         self.rows_in = 0
         self.sent: dict[int, dict[int, int]] = {}
         self.to_sinks: dict[str, list[pa.Table]] = {}
+        self.staged: dict[str, dict[str, Any]] = {}
         self.metrics = TaskMetrics()
         self.skipped = 0
         self.skipped_sample: Any = None
@@ -162,6 +164,7 @@ class _Task:
             "sinks": {}
             if failed
             else {n: sum(t.num_rows for t in tables) for n, tables in self.to_sinks.items()},
+            "staged": {} if failed else self.staged,
             "partitions": {n: counts.tolist() for n, counts in self.metrics.partitions.items()},
             **self.metrics.stats(),
             "skipped": self.skipped,
@@ -400,9 +403,11 @@ class _Task:
                 # One file an instance: the instances of all vertices are told apart.
                 names = [vertex.name for vertex in self.job_graph.vertices]
                 unique = names.index(self.vertex) * MOST_INSTANCES + self.instance
-                self._guard(
-                    step, None, lambda t=table, u=unique, k=sink: k.stage(self.spec.batch_id, u, t)
+                staged = self._guard(
+                    step, None, lambda t=table, u=unique, k=sink: k.stage(self.spec.attempt, u, t)
                 )
+                if staged is not None:
+                    self.staged[name] = asdict(staged)
             else:
                 self.out.append(self._to_driver(SINK, self._number(name), encode(table)))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+
+from penstock.pipeline.steps import Attempt, StagedFile
 
 
 @dataclass(eq=False)
@@ -28,13 +30,18 @@ class Writer:
     function: Callable[[DataFrame, int], None]
     on_workers = False
 
-    def stage(self, batch_id: int, instance: int, table: pa.Table) -> None:
+    def start(self, checkpoint: str) -> None:
+        """Do nothing."""
+
+    def stage(self, attempt: Attempt, instance: int, table: pa.Table) -> None:
         """Do nothing: rows come to the driver."""
 
-    def commit(self, batch_id: int, table: pa.Table | None) -> None:
+    def commit(
+        self, attempt: Attempt, table: pa.Table | None, staged: Sequence[StagedFile] = ()
+    ) -> None:
         """Call the function; a batch without rows is not written."""
         if table is not None:
-            self.function(self.spark.createDataFrame(table), batch_id)
+            self.function(self.spark.createDataFrame(table), attempt.batch_id)
 
     def recover(self, committed: int) -> None:
         """Do nothing: the function knows its batches by number."""
