@@ -68,7 +68,7 @@ def observe(
             tasks += 1
             honoured += fact.executor == wanted
     instances = _instances(run, plan, result, ran)
-    # What keepers read are backups of state, counted by themselves.
+    # What backup nodes read are backups of state, counted by themselves.
     nodes = {i.node for i in instances}
     stream = [fact for (layer, _), fact in ran.items() if layer < len(result.spec.layers)]
     local, host_local, remote = tiers(stream, nodes)
