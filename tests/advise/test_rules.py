@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +284,30 @@ def test_settings_are_told_once() -> None:
     )
     settings = [s.name for s in advice.queries[0].settings]
     assert settings.count("spark.executor.memory") == 1
+
+
+def test_two_queries_share_the_executors() -> None:
+    one = made().application
+    (query,) = one.queries
+    later = tuple(replace(b, start_ms=b.start_ms + 500) for b in query.batches)
+    other = replace(query, id="other", run_id="other", name="lines", batches=later)
+    again = replace(query, run_id="again")
+    advice = advise(replace(one, queries=(query, other, again)))
+    assert [q.title for q in advice.queries] == ["words", "lines", "words"]
+    plan = advice.plans[0].plan
+    assert plan is not None
+    assert list(plan.parallelism) == [
+        f"{prefix}: {stage}"
+        for prefix in ("words", "lines", "words 2")
+        for stage in ("source", "StateStoreSave")
+    ]
+    assert advice.elastic is not None
+    assert advice.elastic.static_s == pytest.approx(2 * 8.34)
+
+
+def test_executors_that_come_and_go_are_counted_while_they_are_there() -> None:
+    one = made().application
+    low, high = one.queries[0].batches[3].start_ms, one.queries[0].batches[-1].end_ms
+    first, second = one.executors
+    there = replace(first, removed_ms=(low + high) / 2)
+    assert replace(one, executors=(there, second)).cores(low, high) == pytest.approx(3.0)
