@@ -10,13 +10,17 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+from penstock.strategies import strategies
 
 LOGS = Path(__file__).parents[1] / "data" / "event_logs"
 SKEW = str(LOGS / "skew.zstd")
 
+#: Few strategies, because all of them take a while.
+FEW = ["--strategy", "penstock,spark,even"]
+
 
 def test_the_cause_is_told_first_with_figures_and_settings() -> None:
-    done = CliRunner().invoke(app, ["advise", str(LOGS / "partitions.lz4")])
+    done = CliRunner().invoke(app, ["advise", str(LOGS / "partitions.lz4"), *FEW])
     assert done.exit_code == 0, done.output
     (first,) = [line for line in done.output.splitlines() if line.strip().startswith("1. ")]
     assert "Too many shuffle partitions: 64 tasks on 2 cores" in first
@@ -26,7 +30,7 @@ def test_the_cause_is_told_first_with_figures_and_settings() -> None:
 
 
 def test_json_has_an_object_for_each_application() -> None:
-    done = CliRunner().invoke(app, ["advise", SKEW, str(LOGS / "batch"), "--json"])
+    done = CliRunner().invoke(app, ["advise", SKEW, str(LOGS / "batch"), "--json", *FEW])
     assert done.exit_code == 0, done.output
     skew, batch = (json.loads(line) for line in done.stdout.splitlines())
     assert skew["streaming"] is True
@@ -45,7 +49,7 @@ def test_a_batch_log_is_told_to_be_no_stream() -> None:
 @pytest.mark.slow
 def test_the_report_is_one_page_that_loads_nothing(tmp_path: Path) -> None:
     page = tmp_path / "advice.html"
-    done = CliRunner().invoke(app, ["advise", str(LOGS), "--report", str(page)])
+    done = CliRunner().invoke(app, ["advise", str(LOGS), "--report", str(page), *FEW])
     assert done.exit_code == 0, done.output
     text = page.read_text(encoding="utf-8")
     ET.fromstring(text.split("\n", 1)[1])
@@ -87,7 +91,9 @@ def test_bad_input_is_a_sentence_and_code_2(tmp_path: Path, content: str | None,
 
 
 def test_a_report_that_cannot_be_written_is_a_sentence_and_code_2(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["advise", SKEW, "--report", str(tmp_path / "no" / "a.html")])
+    done = CliRunner().invoke(
+        app, ["advise", SKEW, "--report", str(tmp_path / "no" / "a.html"), *FEW]
+    )
     assert done.exit_code == 2
     assert "cannot be written" in done.stderr
 
@@ -96,3 +102,11 @@ def test_an_unknown_strategy_is_refused() -> None:
     done = CliRunner().invoke(app, ["advise", SKEW, "--strategy", "evn"])
     assert done.exit_code == 2
     assert "did you mean 'even'?" in done.stderr
+
+
+@pytest.mark.slow
+def test_every_strategy_plans_unless_some_are_named() -> None:
+    done = CliRunner().invoke(app, ["advise", SKEW, "--json"])
+    assert done.exit_code == 0, done.output
+    plans = json.loads(done.stdout)["plans"]
+    assert tuple(plan["strategy"] for plan in plans) == strategies.names()

@@ -134,7 +134,7 @@ def advise(
     application : Application
         As `penstock.advise.read_logs` or `penstock.advise.read_address` gives it.
     strategies : sequence of str
-        Strategies whose plans are wanted; the first also decides for the elastic executors.
+        Strategies whose plans are wanted.
     seed : int
     watch : callable, optional
         Called with what is being done.
@@ -144,9 +144,9 @@ def advise(
     plans: tuple[PlanOutcome, ...] = ()
     try:
         work = recorded(application)
-        if work is not None and strategies:
+        if work is not None:
             tell("elastic executors")
-            elastic = elastic_of(application, work, strategies[0])
+            elastic = elastic_of(application, work)
             plans = _plans(work, strategies, seed, tell)
     except PenstockError as error:
         # Findings need neither; what was recorded may be beyond what can be planned.

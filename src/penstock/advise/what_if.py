@@ -19,18 +19,14 @@ MOST_MOMENTS = 720
 #: counts.
 SETTLING = 100
 
+#: Strategy whose decisions the loop carries out: the one that scales by default.
+ELASTIC = "penstock"
+
 HOUR_MS = 3.6e6
 
 
-def elastic_of(application: Application, work: Recorded, strategy: str) -> Elastic | None:
+def elastic_of(application: Application, work: Recorded) -> Elastic | None:
     """Simulate elastic executors; None where there is one executor only.
-
-    Parameters
-    ----------
-    application : Application
-    work : Recorded
-    strategy : str
-        Whose decisions the loop carries out.
 
     Raises
     ------
@@ -42,7 +38,7 @@ def elastic_of(application: Application, work: Recorded, strategy: str) -> Elast
     end_ms = work.start_ms + work.seconds * 1e3
     held_ms = sum(e.present_ms(work.start_ms, end_ms) for e in application.executors)
     static = _run(work, "even", every=False)
-    elastic = _run(work, strategy, every=True)
+    elastic = _run(work, ELASTIC, every=True)
     since_s = (_times(work) - 1) * work.seconds
     summary, before = elastic.summary(since_s), static.summary(since_s)
     all_of_them = before["throughput_per_s"]

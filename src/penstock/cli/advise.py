@@ -32,7 +32,7 @@ a stream; 2 bad input.
 \b
 Examples:
   penstock advise examples/event-log.zstd
-  penstock advise examples/event-log.zstd --report advice.html
+  penstock advise examples/event-log.zstd --strategy penstock,spark --report advice.html
   penstock advise examples/event-log.zstd --strategy penstock --json
 """
 
@@ -49,7 +49,7 @@ def advise_command(
             show_default=False,
         ),
     ],
-    strategy: Strategies = "penstock,spark,even",
+    strategy: Strategies = "all",
     report: Annotated[
         Path | None,
         typer.Option("--report", metavar="FILE", help="Write an HTML page.", show_default=False),

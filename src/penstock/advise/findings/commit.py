@@ -54,7 +54,7 @@ class Commit:
             f"writing the logs of the checkpoint takes {milliseconds(log_ms)} of it",
         ]
         told += _parts(evidence)
-        settings, actions = _advice(evidence, state_ms, logs_ms)
+        settings, actions = _advice(evidence, state_ms)
         what = "state" if state_ms >= logs_ms else "the checkpoint's logs"
         total = evidence.mean(full_ms) + log_ms
         return Finding(
@@ -86,9 +86,7 @@ def _parts(evidence: Evidence) -> list[str]:
     return [f"RocksDB's commits, all partitions of a batch: {', '.join(told)}"] if told else []
 
 
-def _advice(
-    evidence: Evidence, state_ms: float, logs_ms: float
-) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+def _advice(evidence: Evidence, state_ms: float) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
     settings: list[Setting] = []
     actions: list[str] = []
     if state_ms > 0:
@@ -104,8 +102,6 @@ def _advice(
         name = f"{STORE}rocksdb.changelogCheckpointing.enabled"
         if rocksdb and evidence.setting(name, "false") != "true":
             settings.append(Setting(name, "false", "true"))
-        actions.append("put the checkpoint on storage that is near and fast")
-    if logs_ms > 0:
-        actions.append("put the checkpoint on storage that writes small files fast")
+    actions.append("put the checkpoint on storage that is near and writes small files fast")
     actions.append("a longer trigger interval commits less often")
     return tuple(settings), tuple(actions)
