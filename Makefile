@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java run plan test quick lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults attach-faults measured bench-loop event-logs clean
+.PHONY: help setup java run plan test quick lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults attach-faults measured bench-loop event-logs bench-attach clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,8 @@ bench-loop: setup java  ## Measure the control loop on an embedded cluster; take
 
 event-logs: setup java  ## Record the event logs that the tests of the advice read, for real
 	$(BIN)/python benchmarks/event_logs.py
+bench-attach: setup java  ## Measure what attaching to a query costs and gains; takes a quarter of an hour
+	$(BIN)/python benchmarks/attach.py
 
 soak: setup java  ## Half an hour at a steady rate: is memory flat, does nothing pile up on disk?
 	$(BIN)/python benchmarks/soak.py
@@ -93,7 +95,7 @@ measured: setup java  ## Hold the simulator to what the engine does, on a machin
 	$(BIN)/pytest -m measured -s tests/experiments/test_calibration.py
 
 attach-faults: setup java  ## Compare attached queries of every kind, disturbed in every way, with unattached ones; takes long
-	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move scale
+	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move warm scale
 	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move kill
 	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move thread
 

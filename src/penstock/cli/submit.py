@@ -90,7 +90,7 @@ def submit(
         with pyspark_needed():
             from penstock.runtimes.attached import submit as runner
         with tempfile.TemporaryDirectory(prefix="penstock-submit-") as scratch:
-            kept = MetricsStore.open(store or Path(scratch) / "metrics.sqlite")
+            kept = store or str(Path(scratch) / "metrics.sqlite")
             with Board(as_json) as board:
                 board.say(f"running {script}")
                 options = {
@@ -110,11 +110,9 @@ def submit(
                         interrupted = True
                     finally:
                         sessions.detach()
-                        code = _finish(board, sessions.attached, kept, report, as_json)
-            kept.close()
+                        _finish(board, sessions.attached, kept, report, as_json)
         if interrupted:
             raise typer.Exit(INTERRUPTED)
-        raise typer.Exit(code)
 
 
 def _shown(board: Board) -> Any:
@@ -127,14 +125,13 @@ def _shown(board: Board) -> Any:
     return show
 
 
-def _finish(
-    board: Board, sessions: list[Any], store: MetricsStore, report: Path, as_json: bool
-) -> int:
+def _finish(board: Board, sessions: list[Any], store: str, report: Path, as_json: bool) -> None:
     """Write a report for every query that ran a batch; the first has the name asked for."""
     summaries = []
     queries = [q for session in sessions for q in session.queries.values() if q.batches]
     for number, query in enumerate(queries):
-        records = store.read(query.run)
+        with MetricsStore.open(store) as opened:
+            records = opened.read(query.run)
         place = report if not number else report.with_stem(f"{report.stem}-{query.name}")
         write_report(records, place)
         summary = summarise(records)
@@ -145,4 +142,3 @@ def _finish(
         typer.echo(json.dumps({"queries": summaries}))
     elif not queries:
         say("penstock: the script ran no batch of a streaming query that could be attached")
-    return 0

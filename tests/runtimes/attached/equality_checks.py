@@ -1,8 +1,9 @@
 """Queries attached and disturbed, compared with unattached ones; in a process of its own.
 
 ``python equality_checks.py KIND ... [--trouble TROUBLE ...] [--files N]`` prints JSON. Troubles:
-``move`` rotates all state partitions every second batch, ``scale`` adds an executor and releases
-another, ``kill`` ends an executor with ``kill -9``, ``thread`` ends Penstock's own thread.
+``move`` rotates all state partitions every second batch, ``warm`` has state loaded ahead of every
+move, ``scale`` adds an executor and releases another, ``kill`` ends an executor with ``kill -9``,
+``thread`` ends Penstock's own thread.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from tests.runtimes.attached.streams import KINDS, read, write_files
 
 from penstock.control.runtime import ActionFailed
 from penstock.model import Plan
+from penstock.runtimes.attached import warmup
 from penstock.runtimes.attached.query import AttachedQuery
 from penstock.runtimes.spark.injector import executor_pid
 from penstock.runtimes.spark.session import _prepare_environment
 from penstock.spark import attach, embedded
 
-TROUBLES = ("move", "scale", "kill", "thread")
+TROUBLES = ("move", "warm", "scale", "kill", "thread")
 NODES, PARTITIONS = 3, 4
 
 #: State in RocksDB, with its changelog, as people run it.
@@ -114,8 +116,13 @@ class Disturber:
             self._move(runtime)
 
     def _move(self, runtime: Any) -> None:
+        target = rotated(runtime.plan)
         try:
-            runtime.apply(rotated(runtime.plan))
+            if "warm" in self.troubles:
+                warmup.WORTH_MS = 0.0
+                while not runtime.prepare(target):
+                    time.sleep(0.01)
+            runtime.apply(target)
             self.done["move"] += 1
         except ActionFailed:
             # An executor of the plan was killed: use those that are there.
@@ -195,6 +202,7 @@ def compare(spark: SparkSession, kind: str, troubles: list[str], files: int) -> 
             "done": disturber.done,
             "tasks": disturber.tasks,
             "honoured": disturber.honoured,
+            "warmed": disturber.handle.runtime.warmed,
             "events": disturber.handle.events,
             "threads": [t.name for t in threading.enumerate() if t.name.startswith("penstock")],
             "wait": spark.sparkContext._jsc.sc().conf().get("spark.locality.wait", ""),
@@ -210,9 +218,13 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=8)
     asked = parser.parse_args()
     spark = session()
-    found = {kind: compare(spark, kind, asked.trouble, asked.files) for kind in asked.kinds}
+    found = {}
+    for kind in asked.kinds:
+        found[kind] = compare(spark, kind, asked.trouble, asked.files)
+        print(kind, json.dumps(found[kind]), file=sys.stderr, flush=True)
     print("RESULT " + json.dumps(found), flush=True)
     spark.stop()
+    sys.exit(not all(one["equal"] and one["rows"] for one in found.values()))
 
 
 if __name__ == "__main__":

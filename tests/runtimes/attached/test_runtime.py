@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,7 @@ class Noted:
         self.ids = ["0", "1", "2"]
         self.ran = {JOIN: ["0", "1"], SAVE: ["1", "2"]}
         self.reported: list[str] = []
+        self.warmed: list[tuple[str, int]] = []
         self.is_busy, self.follows, self.waits = False, follows, False
         self.master, self.elastic, self.stopped = "local-cluster[3,1,1024]", True, False
 
@@ -40,6 +42,10 @@ class Noted:
         for line in lines.splitlines() if self.follows else ():
             _, _, operator, partition, _, _, executor = line.split("\t")
             self.ran[JOIN if operator == "1" else SAVE][int(partition)] = executor
+
+    def warm(self, query: str, action: str, lines: str) -> int:
+        self.warmed.append((action, len(lines.splitlines())))
+        return len(lines.splitlines())
 
     def executors(self) -> list[Executor]:
         return [Executor(id, "host", 1, 10**9) for id in self.ids]
@@ -146,7 +152,7 @@ def test_large_state_moves_in_portions() -> None:
     runtime = made(spark)
 
     def take(number: int) -> None:
-        heavy = spark.text(number).replace("\t1000\t1\t2\t0", "\t90000000\t1\t2\t0")
+        heavy = spark.text(number).replace("\t1000\t1\t2\t0\t0", "\t90000000\t1\t2\t0\t0")
         runtime.take(parse(heavy), "run")
 
     take(1)
@@ -157,6 +163,25 @@ def test_large_state_moves_in_portions() -> None:
         take(rounds)
     assert rounds == 3, "three partitions go to one executor, one a batch"
     assert diff(runtime.plan, target).empty
+
+
+def test_large_state_is_loaded_ahead_and_handed_over_or_dropped() -> None:
+    spark = Noted()
+    runtime = made(spark)
+    heavy = spark.text(1).replace("\t1000\t1\t2\t0\t0", "\t90000000\t1\t2\t0\t0")
+    runtime.take(parse(heavy), "run")
+    before, target = runtime.plan, swapped(runtime.plan)
+    while not runtime.prepare(target):
+        time.sleep(0.01)
+    assert spark.warmed == [("load", 2)]
+    runtime.apply(target)
+    while not runtime.prepare(target):
+        time.sleep(0.01)
+    assert spark.warmed == [("load", 2), ("hand over", 2)]
+    runtime.prepare(before)
+    while not runtime.prepare(target):
+        time.sleep(0.01)
+    assert [action for action, _ in spark.warmed[2:]] == ["load", "drop"]
 
 
 def test_time_of_other_stages_is_charged_to_the_partitions() -> None:

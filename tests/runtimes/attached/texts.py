@@ -27,7 +27,7 @@ def task(stage: int, partition: int, executor: str, run_ms: int = 100, **more: i
     """Make the line of a task."""
     known = {"rows_read": 50, "rows_written": 20, "state_bytes": 1000, "load_ms": 0, **more}
     numbers = (run_ms, 10**6, 1, 0, 64, known["rows_read"], 300, 700, known["rows_written"], 900)
-    state = (5, known["state_bytes"], 1, 2, known["load_ms"])
+    state = (5, known["state_bytes"], 1, 2, known["load_ms"], 0)
     fields = ("task", stage, 0, partition, executor, "host", "true", "PROCESS_LOCAL", 0, 100)
     return "\t".join(map(str, (*fields, *numbers, *state)))
 

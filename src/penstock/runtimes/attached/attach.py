@@ -22,7 +22,6 @@ from penstock.runtimes.attached.query import AttachedQuery, Watching
 from penstock.runtimes.attached.support import why_not_query, why_not_session
 from penstock.runtimes.attached.watch import Watch
 from penstock.runtimes.spark.monitor import Observed
-from penstock.store.store import MetricsStore
 from penstock.strategies import Strategy, strategies
 
 #: Seconds after which the thread looks whether it is to end.
@@ -236,7 +235,7 @@ def attach(
     min_nodes: int = 0,
     max_nodes: int = 0,
     control: Settings | None = None,
-    store: str | Path | MetricsStore | None = None,
+    store: str | Path | None = None,
     seed: int = 0,
     on_batch: Callable[[Observed], None] | None = None,
     on_decision: Callable[[Event], None] | None = None,
@@ -260,7 +259,7 @@ def attach(
         Nodes that are never released and never exceeded; 0: one, and as many as at the start.
     control : Settings, optional
         All settings of the loop, instead of the three above.
-    store : str, path or MetricsStore, optional
+    store : str or path, optional
         Where every batch and decision is recorded: a SQLite file or a ``postgresql://`` URL.
     seed : int
         Of the strategy's randomness.
@@ -277,8 +276,7 @@ def attach(
     settings = control or Settings(
         min_nodes=min_nodes, max_nodes=max_nodes, recommend_only=recommend_only
     )
-    opened = store if isinstance(store, MetricsStore) or store is None else MetricsStore.open(store)
-    watching = Watching(made, settings if adapt else None, opened, seed, on_batch, on_decision)
+    watching = Watching(made, settings if adapt else None, store, seed, on_batch, on_decision)
     session = isinstance(target, SparkSession)
     problems: Iterable[str] = (
         (why_not_session(target),) if session else (why_not_session(target), why_not_query(target))

@@ -31,8 +31,8 @@ class LoadTimes:
             task = tasks[stage][number]
             before = self._ran.get((stage, number), executor)
             if before != executor and task.load_ms:
-                self._loads.append((task.state_bytes, task.load_ms))
-            self._bytes[stage, number] = task.state_bytes
+                self._loads.append((task.stored_bytes, task.load_ms))
+            self._bytes[stage, number] = task.stored_bytes
         self._ran |= ran
 
     def cost_ms(self, graph: QueryGraph) -> dict[Partition, float]:

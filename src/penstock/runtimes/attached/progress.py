@@ -94,6 +94,12 @@ class TaskRun:
     update_ms: int = 0
     commit_ms: int = 0
     load_ms: int = 0
+    file_bytes: int = 0
+
+    @property
+    def stored_bytes(self) -> int:
+        """State that another executor would have to load, about."""
+        return max(self.state_bytes, self.file_bytes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from penstock.control.events import Event
 from penstock.control.explain import explain
@@ -19,9 +20,11 @@ from penstock.runtimes.attached.runtime import AttachedRuntime, Steering
 from penstock.runtimes.attached.topology import graph_of
 from penstock.runtimes.attached.unchanged import ADVICE, Unchanged
 from penstock.runtimes.spark.monitor import Observed
+from penstock.store.background import BackgroundWriter
 from penstock.store.records import EventRecord, PlanRecord, RunRecord, RunStatus
 from penstock.store.store import MetricsStore
 from penstock.strategies import Strategy
+from penstock.strategies.penstock import Penstock
 
 #: Kind of the events that say how attaching goes.
 ATTACHED = "attached"
@@ -39,7 +42,7 @@ class Watching:
     strategy : Strategy
     control : Settings or None
         How the loop behaves; None: measure only.
-    store : MetricsStore or None
+    store : str, path or None
         Where every batch and decision is recorded; None: nowhere.
     seed : int
     on_batch, on_decision : callable, optional
@@ -48,7 +51,7 @@ class Watching:
 
     strategy: Strategy
     control: Settings | None = None
-    store: MetricsStore | None = None
+    store: str | Path | None = None
     seed: int = 0
     on_batch: Callable[[Observed], None] | None = None
     on_decision: Callable[[Event], None] | None = None
@@ -105,15 +108,13 @@ class AttachedQuery:
         self._numbers = itertools.count()
         self._failures = 0
         self._record = RunRecord(self.run, name, watching.strategy.name, time.time())
-        self._recorder: Recorder | None = None
+        self._writer: BackgroundWriter | None = None
         if watching.store is not None:
-            watching.store.put_run(self._record)
-            self._recorder = Recorder(
-                self.run,
-                watching.store.put_event,
-                clock=time.time,
-                number=lambda: next(self._numbers),
-            )
+            self._writer = BackgroundWriter(watching.store, self._record)
+            self._writer.number_events_by(lambda: next(self._numbers))
+        self._recorder = Recorder(
+            self.run, self._put_event, clock=time.time, number=lambda: next(self._numbers)
+        )
 
     # ---- what a user calls
 
@@ -181,10 +182,14 @@ class AttachedQuery:
     def note(self, text: str) -> None:
         """Keep a sentence, in the store too."""
         self.events.append(text)
-        store = self._watching.store
-        if store is not None:
-            number = next(self._numbers)
-            store.put_event(EventRecord(self.run, number, time.time(), ATTACHED, text))
+        self._put_event(EventRecord(self.run, next(self._numbers), time.time(), ATTACHED, text))
+
+    def _put_event(self, record: EventRecord) -> None:
+        self._write(lambda store: store.put_event(record))
+
+    def _write(self, write: Callable[[MetricsStore], None]) -> None:
+        if self._writer is not None:
+            self._writer.put(write)
 
     def _batch(self, text: str) -> None:
         batch = parse(text)
@@ -209,8 +214,8 @@ class AttachedQuery:
         if observed is None:
             return
         self.batches += 1
-        if self._watching.store is not None:
-            self._watching.store.put_batch(observed.batch, observed.instances, observed.edges)
+        record, instances, edges = observed.batch, observed.instances, observed.edges
+        self._write(lambda store: store.put_batch(record, instances, edges))
         if self._watching.on_batch is not None:
             self._watching.on_batch(observed)
         if self.loop is not None:
@@ -223,7 +228,8 @@ class AttachedQuery:
             return
         self.loop = Loop(
             runtime,
-            Unchanged(watching.strategy),
+            # The papers' strategies are compared as they are.
+            Unchanged(watching.strategy, balance=watching.strategy.name == Penstock.name),
             watching.control.starting_with(len(runtime.cluster)),
             clock=time.perf_counter,
             seed=watching.seed,
@@ -240,21 +246,23 @@ class AttachedQuery:
 
     def _decided(self, event: Event) -> None:
         self._decisions[event.number] = event
-        if self._recorder is not None:
-            self._recorder(event)
+        self._recorder(event)
         if self._watching.on_decision is not None:
             self._watching.on_decision(event)
 
     def _put_plan(self, batch: int) -> None:
-        if self._watching.store is not None and self.plan is not None:
-            self._watching.store.put_plan(PlanRecord(self.run, batch, self.plan))
+        if self.plan is not None:
+            record = PlanRecord(self.run, batch, self.plan)
+            self._write(lambda store: store.put_plan(record))
 
     def _detach(self, why: str, status: RunStatus) -> None:
         if not self.attached:
             return
         self.attached = False
+        if self.runtime is not None:
+            self.runtime.end()
         self._leave(self.id)
         self.note(why)
-        if self._watching.store is not None:
-            ended = replace(self._record, ended_at_s=time.time(), status=status)
-            self._watching.store.put_run(ended)
+        if self._writer is not None:
+            self._writer.end(replace(self._record, ended_at_s=time.time(), status=status))
+            self._writer.close()

@@ -22,6 +22,7 @@ from penstock.runtimes.attached.placement import (
 from penstock.runtimes.attached.progress import Batch
 from penstock.runtimes.attached.records import charged, observe
 from penstock.runtimes.attached.topology import QueryGraph
+from penstock.runtimes.attached.warmup import Warmup, worthwhile
 from penstock.runtimes.spark.executors import Executors, Manager
 from penstock.runtimes.spark.measurement_window import MeasurementWindow
 from penstock.runtimes.spark.monitor import Observed
@@ -44,6 +45,10 @@ class Steering(Manager, Protocol):
 
     def report(self, lines: str) -> None:
         """Tell where stores are, as `report_lines` spells them."""
+        ...
+
+    def warm(self, query: str, action: str, lines: str) -> int:
+        """Load stores ahead, hand them over or drop them; return how many."""
         ...
 
     def wait_for_preferred(self, seconds: int) -> None:
@@ -91,6 +96,7 @@ class AttachedRuntime:
         self._began = clock()
         self.pool = Executors(steering)
         self._loads = LoadTimes()
+        self._warmup = Warmup(lambda action, lines: steering.warm(query, action, lines))
         self._lock = threading.RLock()
         self._batch = first.number
         self._last_start: float | None = None
@@ -214,8 +220,12 @@ class AttachedRuntime:
         self.pool.release(names)
 
     def prepare(self, plan: Plan) -> bool:
-        """Say that nothing has to be done before a plan is applied."""
-        return True
+        """Have large state loaded where it is to run, and say whether that is done."""
+        with self._lock:
+            wanted = locations(plan, self.graph, self._executor_at())
+            moves = misplaced(wanted, self._wanted())
+            large = worthwhile(moves, self._loads.cost_ms(self.graph))
+            return self._warmup.begin(report_lines(self.graph, large, self.pool.executors()))
 
     def apply(self, plan: Plan) -> Applied:
         """Have state partitions run where a plan says from the next batch on, or a portion."""
@@ -229,10 +239,21 @@ class AttachedRuntime:
             wanted = self._wanted()
             moves = {one: to for one, to in wanted.items() if before.get(one) != to}
             self._report(moves)
+            self._warmup.hand_over()
             if moved:
                 self.window.changed()
             self._elsewhere = 0
             return Applied(inband_bytes=self._loads.state_bytes(moves), left=part is not plan)
+
+    @property
+    def warmed(self) -> int:
+        """Stores that were loaded ahead of a move so far."""
+        return self._warmup.warmed
+
+    def end(self) -> None:
+        """Leave nothing of it on executors."""
+        if not self._steering.stopped:
+            self._warmup.drop()
 
     # ---- nodes and executors
 

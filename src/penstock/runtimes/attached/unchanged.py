@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.control.rollout import priced
 from penstock.model import Keep, Kind, Plan, Reason, Spot, diff
+from penstock.runtimes.attached.balance import balanced
 from penstock.strategies import Request, Strategy
 
 #: How the reasons begin that only a person can act on.
@@ -27,6 +28,9 @@ class Unchanged:
     Parameters
     ----------
     strategy : Strategy
+    balance : bool
+        Spread heavy state partitions even where no node is overloaded: a batch waits for the
+        executor with the most work.
     """
 
     name: ClassVar[str] = "unchanged"
@@ -34,13 +38,19 @@ class Unchanged:
     origin: ClassVar[str] = "Penstock"
 
     strategy: Strategy
+    balance: bool = False
 
     def plan(self, request: Request) -> Plan | Keep:
         """Plan, or keep the running plan."""
         answer = self.strategy.plan(request)
-        if isinstance(answer, Keep):
-            return answer
-        return fitted(answer, request)
+        made = answer if isinstance(answer, Keep) else fitted(answer, request)
+        if not self.balance:
+            return made
+        base = made if isinstance(made, Plan) else request.running
+        better = balanced(base, request) if base is not None else None
+        if better is None:
+            return made
+        return priced(better, request.topology, request.cluster, request.measurements)
 
 
 def fitted(plan: Plan, request: Request) -> Plan | Keep:

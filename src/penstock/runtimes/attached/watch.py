@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.runtimes.attached.progress import executors_of
-from penstock.runtimes.spark.jvm import Context, Executor, compiled
+from penstock.runtimes.spark.jvm import Context, Executor, compiled, ship
 
 #: In this order: one may use those before it.
-_SOURCES = ("StreamingWatch",)
+_SOURCES = ("WarmStores", "StreamingWatch")
 
 #: How long a task waits for the executor that it prefers; Spark reads it for every task set.
 _LOCALITY_WAIT = "spark.locality.wait"
@@ -29,7 +31,8 @@ class Watch(Context):
         sc: Any = spark.sparkContext
         super().__init__(sc)
         self._session: Any = spark._jsparkSession
-        made, _ = compiled(sc, __package__, _SOURCES)
+        made, self._code = compiled(sc, __package__, _SOURCES)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         arguments = sc._gateway.new_array(sc._jvm.java.lang.Object, 1)
         arguments[0] = sc._jsc.sc()
         self._java: Any = made["StreamingWatch"].getConstructors()[0].newInstance(arguments)
@@ -59,6 +62,27 @@ class Watch(Context):
         """Tell Spark's coordinator where stores are, one a line as `report_lines` spells them."""
         if lines:
             self._java.report(self._session, lines)
+
+    def warm(self, query: str, action: str, lines: str) -> int:
+        """Load stores where they are to be soon, hand them over to Spark or drop them.
+
+        Parameters
+        ----------
+        action : str
+            ``load``, ``hand over`` or ``drop``.
+        lines : str
+            As `report_lines` spells them.
+
+        Returns
+        -------
+        int
+            Stores for which it was done; others are loaded by the batch that first uses them.
+        """
+        if self._folder is None:
+            # Spark keeps reading the jar: it goes with the process.
+            self._folder = tempfile.TemporaryDirectory(prefix="penstock-warm-")
+            ship(self._sc, self._code, Path(self._folder.name) / "penstock-warm.jar")
+        return int(self._java.warm(query, action, lines))
 
     def executors(self) -> list[Executor]:
         """List the executors that are alive."""

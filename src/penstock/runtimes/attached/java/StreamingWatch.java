@@ -1,6 +1,7 @@
 package penstock;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.Map;
@@ -10,6 +11,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkContext;
+import org.apache.spark.rdd.RDD;
 import org.apache.spark.executor.ExecutorMetrics;
 import org.apache.spark.executor.ShuffleReadMetrics;
 import org.apache.spark.executor.ShuffleWriteMetrics;
@@ -34,6 +36,7 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
+import org.apache.spark.sql.execution.streaming.state.StateStoreRDD;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
 import org.apache.spark.status.api.v1.ExecutorSummary;
@@ -53,7 +56,7 @@ public class StreamingWatch extends SparkListener {
     /** What a task says of the state that it used, under the names that Spark shows. */
     private static final String[] STATE_METRICS = {
         "number of total state rows", "memory used by state", "time to update", "time to commit changes",
-        "RocksDB: load - time taken to load the store"
+        "RocksDB: load - time taken to load the store", "RocksDB: size of all SST files"
     };
 
     /** One stage of a batch. */
@@ -273,6 +276,73 @@ public class StreamingWatch extends SparkListener {
                 new StateStoreProviderId(store, UUID.fromString(p[1])), p[5], p[6], (Seq) Nil$.MODULE$);
         }
         return all.length;
+    }
+
+    /** Fields of Spark's RDD of stores that a store is made with, those of its parent last. */
+    private static final String[] MADE_WITH = {
+        "keySchema", "valueSchema", "keyStateEncoderSpec", "useColumnFamilies", "useMultipleValuesPerKey",
+        "storeConf", "hadoopConfBroadcast", "stateSchemaBroadcast"
+    };
+
+    /**
+     * Load stores where they are to be soon, hand them over to Spark, or drop them; lines as for
+     * `report`. Waits until that is done, and returns for how many stores: those of operators whose
+     * stores can be made from outside.
+     */
+    public int warm(String query, String action, String lines) throws Exception {
+        StreamExecution execution = (StreamExecution) this.executions.get(query);
+        IncrementalExecution last = execution == null ? null : execution.lastExecution();
+        if (last == null) return 0;
+        HashMap kinds = new HashMap();
+        find(last.executedPlan(), kinds);
+        ArrayList stores = new ArrayList();
+        ArrayList made = new ArrayList(kinds.values());
+        long version = -1;
+        String[] all = lines.split("\n");
+        for (int i = 0; i < all.length; i++) {
+            String[] p = all[i].split("\t", -1);
+            Object[] kind = (Object[]) kinds.get(Long.valueOf(p[2]));
+            if (kind == null || !p[4].equals("default")) continue;
+            version = ((Long) kind[MADE_WITH.length]).longValue();
+            StateStoreId store = new StateStoreId(p[0], Long.parseLong(p[2]), Integer.parseInt(p[3]), p[4]);
+            stores.add(new WarmStores.Store(
+                stores.size(), new StateStoreProviderId(store, UUID.fromString(p[1])),
+                "executor_" + p[5] + "_" + p[6], made.indexOf(kind)));
+        }
+        if (stores.isEmpty()) return 0;
+        Object[][] array = (Object[][]) made.toArray(new Object[made.size()][]);
+        new WarmStores(this.sc, stores, array, action, version).toJavaRDD().collect();
+        return stores.size();
+    }
+
+    /** What stores of each operator are made with, and the version that its batch began with. */
+    private static void find(SparkPlan node, HashMap kinds) throws Exception {
+        if (node instanceof StateStoreWriter && ((StateStoreWriter) node).stateInfo().isDefined()) {
+            StatefulOperatorStateInfo info = (StatefulOperatorStateInfo) ((StateStoreWriter) node).stateInfo().get();
+            RDD rdd = (RDD) node.execute();
+            if (rdd instanceof StateStoreRDD && info.stateStoreCkptIds().isEmpty()) {
+                Object[] made = new Object[MADE_WITH.length + 1];
+                for (int i = 0; i < MADE_WITH.length; i++) made[i] = field(rdd, MADE_WITH[i]);
+                made[MADE_WITH.length] = Long.valueOf(info.storeVersion());
+                kinds.put(Long.valueOf(info.operatorId()), made);
+            }
+        }
+        Seq children = node.children();
+        for (int i = 0; i < children.size(); i++) find((SparkPlan) children.apply(i), kinds);
+    }
+
+    private static Object field(Object owner, String name) throws Exception {
+        Class at = owner.getClass();
+        while (at != null) {
+            java.lang.reflect.Field[] all = at.getDeclaredFields();
+            for (int i = 0; i < all.length; i++) {
+                if (!all[i].getName().equals(name)) continue;
+                all[i].setAccessible(true);
+                return all[i].get(owner);
+            }
+            at = at.getSuperclass();
+        }
+        throw new NoSuchFieldException(name);
     }
 
     /** Executors that are alive: id, host, cores, memory, memory of the heap in use, and time of its collection. */

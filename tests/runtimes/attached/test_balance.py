@@ -1,0 +1,82 @@
+"""Heavy state partitions are spread, as well as the best order would, and only where that pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+from tests.runtimes.attached.test_runtime import Noted, made
+from tests.runtimes.attached.texts import JOIN, SAVE
+
+from penstock.model import Keep, Measurements, Plan, Utilisation
+from penstock.runtimes.attached.balance import balanced, spread
+from penstock.runtimes.attached.unchanged import Unchanged
+from penstock.strategies import Request, strategies
+
+WORK = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=24)
+
+
+@given(WORK, st.integers(1, 5), st.integers(0, 2**31))
+def test_a_spread_is_never_worse_and_close_to_the_bound(
+    work: list[float], nodes: int, seed: int
+) -> None:
+    weights = np.array(work)
+    node_of = np.random.default_rng(seed).integers(0, nodes, len(work))
+    found = spread(weights, node_of, np.ones(nodes))
+    assert found.after <= found.before + 1e-9
+    loads = np.bincount(found.node_of, weights=weights, minlength=nodes)
+    assert found.after == pytest.approx(loads.max())
+    bound = max(weights.max(), weights.sum() / nodes)
+    # No partition of the busiest node can go to the least busy one: within twice the bound.
+    assert found.after <= 2 * bound + 1e-9
+
+
+def test_a_slow_node_gets_less() -> None:
+    found = spread(np.ones(9), np.arange(9) % 3, np.array([1.0, 1.0, 0.5]))
+    assert np.bincount(found.node_of).tolist() == [4, 3, 2]
+
+
+def request(save: tuple[float, float]) -> Request:
+    runtime = made(Noted())
+    plan = runtime.plan
+    onto = plan.node_of.copy()
+    onto[-2:] = 1
+    running = replace(plan, node_of=onto, active=runtime.cluster.names)
+    cores = {JOIN: np.array([0.1, 0.1]), SAVE: np.array(save)}
+    zero = {name: np.zeros(2) for name in ("source-0", "source-1")}
+    seen = Measurements(
+        source_rates={"source-0": 10.0, "source-1": 10.0},
+        tuples_per_s={name: np.full(2, 10.0) for name in (*cores, *zero)},
+        cpu_cores={**cores, **zero},
+        nodes={name: Utilisation(cpu=0.3) for name in runtime.cluster.names},
+    )
+    return Request(runtime.topology, runtime.cluster, seen, running)
+
+
+def test_two_heavy_partitions_do_not_stay_on_one_executor() -> None:
+    asked = request((0.4, 0.3))
+    assert asked.running is not None
+    found = balanced(asked.running, asked)
+    assert found is not None
+    assert len({spot.node for spot in found.placement[SAVE]}) == 2
+    assert SAVE in found.reasons[0].text
+
+
+def test_what_saves_too_little_stays() -> None:
+    asked = request((0.4, 0.01))
+    assert asked.running is not None
+    assert balanced(asked.running, asked) is None
+
+
+def test_only_the_own_strategy_is_balanced_beyond_its_plan() -> None:
+    asked = request((0.4, 0.3))
+    keeps = Unchanged(strategies.make("even")).plan(asked)
+    assert isinstance(keeps, (Keep, Plan))
+    found = Unchanged(strategies.make("penstock"), balance=True).plan(asked)
+    assert isinstance(found, Plan)
