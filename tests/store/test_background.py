@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -161,3 +165,70 @@ def test_a_record_that_nobody_can_write_is_one_record_less(tmp_path: Path) -> No
 def test_a_place_that_can_never_work_is_told_at_once() -> None:
     with pytest.raises(StoreError, match="is not understood"):
         BackgroundWriter("mysql://host/db", RUN)
+
+
+class Door:
+    """A way to a server that can be shut and opened again, with all that is connected cut off."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._open: list[socket.socket] = []
+        self.listener = self.listen(0)
+        self.port = self.listener.getsockname()[1]
+
+    def listen(self, port: int) -> socket.socket:
+        made = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, args=(made,), daemon=True).start()
+        return made
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._target))
+                self._open += [near, far]
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=self._forward, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _forward(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+
+    def shut(self) -> None:
+        # A thread that waits in accept would keep the port open.
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for one in self._open:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def reopen(self) -> None:
+        self.listener = self.listen(self.port)
+
+
+def test_a_server_that_goes_away_and_comes_back(schema_url: str) -> None:
+    parts = urlsplit(schema_url)
+    assert parts.port is not None
+    door = Door(parts.port)
+    url = schema_url.replace(f":{parts.port}/", f":{door.port}/")
+    writer = BackgroundWriter(url, RUN)
+    writer.put(batch(0))
+    assert writer.flush()
+    door.shut()
+    started = time.monotonic()
+    for number in range(1, 30):
+        writer.put(batch(number))
+    assert time.monotonic() - started < 0.05, "nobody waits"
+    assert not writer.flush(0.3)
+    door.reopen()
+    assert len(writer.read().batches) == 30
+    writer.end(RunRecord("r", "words", "even", 1.0, ended_at_s=9.0, status=RunStatus.STOPPED))
+    door.shut()
+    started = time.monotonic()
+    writer.close(timeout_s=0.5)
+    assert time.monotonic() - started < 10, "nor does anybody at the end"
+    assert writer.dropped == 0
