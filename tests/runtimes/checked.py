@@ -12,13 +12,13 @@ from typing import Any
 
 def checked(*arguments: str) -> dict[str, Any]:
     """Return what the named checks found; all by default."""
-    script = Path(__file__).with_name("cluster_checks.py")
     done = subprocess.run(
-        [sys.executable, str(script), *arguments],
+        [sys.executable, "-m", "tests.runtimes.cluster_checks", *arguments],
         capture_output=True,
         text=True,
         timeout=900,
         check=False,
+        cwd=Path(__file__).parents[2],
         env={k: v for k, v in os.environ.items() if not k.startswith("SPARK")},
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]

@@ -82,7 +82,7 @@ def main() -> None:
             outcome = trial(spark, Schedule(name, app, parsed, parity=parity, every=every))
             results[name] = {**outcome.to_dict(), "faults": list(map(str, parsed))}
         idle = Schedule("idle", "wordcount", (Fault.parse(IDLE),), every=1)
-        results["keeper"] = trial(spark, idle, strategy=Few()).to_dict()
+        results["backup_node"] = trial(spark, idle, strategy=Few()).to_dict()
         results["driver"] = driver_killed(spark, "wordcount", NODES).to_dict()
         results["random"] = [
             trial(spark, schedule).to_dict()

@@ -63,35 +63,47 @@ def test_a_task_that_spark_repeats_elsewhere_is_no_lost_state(results: dict[str,
     assert any("tasks went astray" in text for text in found["events"]), found["events"]
 
 
-@pytest.mark.parametrize("check", ["ahead", "ahead_killed"])
-def test_state_is_copied_ahead_of_a_move(results: dict[str, Any], check: str) -> None:
+def test_all_executors_may_be_lost_at_once(results: dict[str, Any]) -> None:
+    found = results["kill_all"]
+    assert found["killed"] == 3
+    assert all(found["equal"].values()), found["events"]
+    assert (found["lost"], found["duplicated"]) == (0, 0)
+
+
+def test_relative_folders_are_those_of_the_driver(results: dict[str, Any]) -> None:
+    assert results["relative"]["equal"]
+    assert results["relative"]["state"] > 0
+
+
+@pytest.mark.parametrize("check", ["precopy", "precopy_killed"])
+def test_state_is_pre_copied_before_a_move(results: dict[str, Any], check: str) -> None:
     found = results[check]
     assert found["equal"], found
     assert found["lost_or_twice"] == [0, 0]
     assert found["waited"] > 0, "batches went on meanwhile"
     assert found["applied"] is not None
     assert not found["threads"]
-    if check == "ahead":
+    if check == "precopy":
         applied = found["applied"]
         assert applied["precopied_bytes"] > applied["inband_bytes"] > applied["state_bytes"] == 0
         assert any("3 instances moved" in text for text in found["events"])
-        assert not [text for text in found["events"] if "not all copied ahead" in text]
+        assert not [text for text in found["events"] if "not all state was pre-copied" in text]
     else:
         assert found["killed"] == 1
         assert any("lost executors" in text for text in found["events"])
 
 
-def test_partitions_are_dealt_in_portions_while_executors_die(results: dict[str, Any]) -> None:
-    found = results["portions_killed"]
+def test_state_is_repartitioned_in_increments_while_executors_die(results: dict[str, Any]) -> None:
+    found = results["increments_killed"]
     assert found["equal"], found
     assert found["lost_or_twice"] == [0, 0]
     assert found["reached"]
     assert found["shared"], "split keys were worked on elsewhere, too"
-    *portions, last = found["applied"]
-    assert len(portions) >= 2
-    assert all(one["left"] for one in portions)
+    *increments, last = found["applied"]
+    assert len(increments) >= 2
+    assert all(one["left"] for one in increments)
     assert not last["left"]
-    assert all(one["inband_bytes"] > one["state_bytes"] == 0 for one in (*portions, last))
+    assert all(one["inband_bytes"] > one["state_bytes"] == 0 for one in (*increments, last))
     assert any("lost executors" in text for text in found["events"])
 
 

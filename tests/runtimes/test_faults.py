@@ -48,19 +48,20 @@ def test_results_are_equal_under_faults(results: dict[str, Any], name: str) -> N
     assert "the run ended before" not in text
 
 
-def test_lost_state_was_rebuilt_from_fragments(results: dict[str, Any]) -> None:
+def test_lost_state_was_restored_from_fragments(results: dict[str, Any]) -> None:
     for name in ("kills_and_scaling", "two_at_once_and_fragments"):
         text = "\n".join(results[name]["happened"])
-        assert re.search(r"[1-9]\d* rebuilt elsewhere", text)
+        assert re.search(r"[1-9]\d* restored elsewhere", text)
         assert "state survives any" in text
 
 
 def test_a_node_that_only_kept_fragments_may_be_lost(results: dict[str, Any]) -> None:
-    found = results["keeper"]
+    found = results["backup_node"]
     assert found["passed"], found
     lost = [text for text in found["happened"] if "lost executors" in text]
     assert len(lost) == 1
-    assert "rebuilt" not in lost[0], "no state was there"
+    moved = [text for text in found["happened"] if "restored elsewhere" in text]
+    assert not moved, "no state was there"
 
 
 def test_a_killed_driver_goes_on_in_another_process(results: dict[str, Any]) -> None:

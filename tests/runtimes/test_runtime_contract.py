@@ -1,6 +1,6 @@
 """A run on Spark as the control loop sees it: the contract, and a loop that only recommends.
 
-Nodes that follow a rate take minutes on a busy machine: ``cluster_checks.py elastic`` by itself.
+Nodes that follow a rate take minutes on a busy machine: ``cluster_checks elastic`` by itself.
 """
 
 from __future__ import annotations

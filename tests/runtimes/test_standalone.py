@@ -24,13 +24,23 @@ pytestmark = pytest.mark.spark
 
 def test_a_plan_is_honoured_on_a_standalone_master(tmp_path: Path) -> None:
     with standalone(tmp_path) as master:
-        script = Path(__file__).with_name("cluster_checks.py")
+        checks = "tests.runtimes.cluster_checks"
         done = subprocess.run(
-            [sys.executable, script, "pinned", "--master", master, "--executors", str(WORKERS)],
+            [
+                sys.executable,
+                "-m",
+                checks,
+                "pinned",
+                "--master",
+                master,
+                "--executors",
+                str(WORKERS),
+            ],
             capture_output=True,
             text=True,
             timeout=150,
             check=False,
+            cwd=Path(__file__).parents[2],
             env={k: v for k, v in os.environ.items() if not k.startswith("SPARK")},
         )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]

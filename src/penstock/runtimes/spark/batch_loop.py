@@ -20,7 +20,7 @@ from penstock.runtimes.spark.dataframe_source import drive
 from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.runtimes.spark.execution import Execution
 from penstock.runtimes.spark.injector import Injector
-from penstock.runtimes.spark.monitor import Observed, observe
+from penstock.runtimes.spark.monitor import Observed, Timing, observe
 from penstock.runtimes.spark.recorder import EXECUTORS
 from penstock.runtimes.spark.recovery import Halted, Recovery
 from penstock.runtimes.spark.runtime import SparkRuntime
@@ -250,6 +250,13 @@ class BatchLoop:
         queues = execution.queues.values()
         dropped = sum(queue.dropped for queue in queues)
         before, self._dropped = self._dropped, dropped
+        timing = Timing(
+            started_at_s,
+            duration_ms,
+            committed_ms,
+            queue_length=sum(queue.waiting for queue in queues),
+            dropped=dropped - before,
+        )
         return observe(
             execution.id,
             execution.job_graph,
@@ -257,12 +264,7 @@ class BatchLoop:
             result,
             execution.backend.facts(),
             execution.backend.pinned,
-            started_at_s=started_at_s,
-            duration_ms=duration_ms,
-            committed_elapsed_ms=committed_ms,
-            queue_length=sum(queue.waiting for queue in queues),
-            dropped=dropped - before,
-            figures={},
+            timing,
         )
 
     def _tell_of_state(self) -> None:

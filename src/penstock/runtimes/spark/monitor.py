@@ -29,6 +29,28 @@ class Observed:
     duplicated: int
 
 
+@dataclass(frozen=True)
+class Timing:
+    """When a batch ran, and what waited meanwhile.
+
+    Parameters
+    ----------
+    started_at_s : float
+        Seconds since 1970.
+    duration_ms : float
+    committed_elapsed_ms : float
+        Stream time of the commit, on the clock of the stamps.
+    queue_length, dropped : int
+        As in `BatchRecord`.
+    """
+
+    started_at_s: float
+    duration_ms: float
+    committed_elapsed_ms: float
+    queue_length: int = 0
+    dropped: int = 0
+
+
 def observe(
     run: str,
     job_graph: JobGraph,
@@ -36,13 +58,7 @@ def observe(
     result: BatchResult,
     facts: Sequence[TaskFact],
     pinned: Sequence[Sequence[str]],
-    *,
-    started_at_s: float,
-    duration_ms: float,
-    committed_elapsed_ms: float,
-    queue_length: int,
-    dropped: int,
-    figures: Mapping[str, float],
+    timing: Timing,
 ) -> Observed:
     """Put one batch's records together.
 
@@ -52,21 +68,8 @@ def observe(
         What Spark recorded of the batch's job.
     pinned : sequence of sequence of str
         Executor that each partition of each layer was to run on; "" is anywhere.
-    committed_elapsed_ms : float
-        Stream time of the commit, on the clock of the stamps.
     """
-    stages = sorted({fact.stage for fact in facts})
-    ran: dict[tuple[int, int], TaskFact] = {}
-    tasks = honoured = 0
-    for fact in facts:
-        layer = stages.index(fact.stage)
-        if fact.status != _SUCCESS:
-            continue
-        ran[layer, fact.partition] = fact
-        wanted = pinned[layer][fact.partition % len(pinned[layer])] if layer < len(pinned) else ""
-        if wanted:
-            tasks += 1
-            honoured += fact.executor == wanted
+    ran, tasks, honoured = _ran(facts, pinned)
     instances = _instances(run, plan, result, ran)
     # What backup nodes read are backups of state, counted by themselves.
     nodes = {i.node for i in instances}
@@ -75,34 +78,47 @@ def observe(
     backup = sum(tiers(ran.values(), nodes)) - local - host_local - remote
     stateful = [v.name for v in job_graph.vertices if v.kind is Kind.STATEFUL or v.splittable]
     lin, lit = imbalance(instances, stateful)
-    edges = _edges(run, job_graph, result)
-    lost, duplicated = _astray(job_graph, result)
-    return Observed(
-        BatchRecord(
-            run,
-            result.batch_id,
-            started_at_s,
-            duration_ms,
-            rows_in=result.rows_in,
-            rows_out=sum(result.rows_to_sinks.values()),
-            queue_length=queue_length,
-            dropped=dropped,
-            local_bytes=local,
-            host_local_bytes=host_local,
-            remote_bytes=remote,
-            tasks=tasks,
-            tasks_honoured=honoured,
-            nodes_used=len(nodes),
-            lin=lin,
-            lit=lit,
-            latency=_latency(result, committed_elapsed_ms),
-            figures={**figures, "skipped": float(result.skipped), "backup_bytes": float(backup)},
-        ),
-        instances,
-        edges,
-        lost,
-        duplicated,
+    batch = BatchRecord(
+        run,
+        result.batch_id,
+        timing.started_at_s,
+        timing.duration_ms,
+        rows_in=result.rows_in,
+        rows_out=sum(result.rows_to_sinks.values()),
+        queue_length=timing.queue_length,
+        dropped=timing.dropped,
+        local_bytes=local,
+        host_local_bytes=host_local,
+        remote_bytes=remote,
+        tasks=tasks,
+        tasks_honoured=honoured,
+        nodes_used=len(nodes),
+        lin=lin,
+        lit=lit,
+        latency=_latency(result, timing.committed_elapsed_ms),
+        figures={"skipped": float(result.skipped), "backup_bytes": float(backup)},
     )
+    lost, duplicated = _astray(job_graph, result)
+    return Observed(batch, instances, _edges(run, job_graph, result), lost, duplicated)
+
+
+def _ran(
+    facts: Sequence[TaskFact], pinned: Sequence[Sequence[str]]
+) -> tuple[dict[tuple[int, int], TaskFact], int, int]:
+    """Return the tasks that succeeded, and count those that were pinned and ran where they were."""
+    stages = sorted({fact.stage for fact in facts})
+    ran: dict[tuple[int, int], TaskFact] = {}
+    tasks = honoured = 0
+    for fact in facts:
+        if fact.status != _SUCCESS:
+            continue
+        layer = stages.index(fact.stage)
+        ran[layer, fact.partition] = fact
+        wanted = pinned[layer][fact.partition % len(pinned[layer])] if layer < len(pinned) else ""
+        if wanted:
+            tasks += 1
+            honoured += fact.executor == wanted
+    return ran, tasks, honoured
 
 
 def tiers(facts: Collection[TaskFact], nodes: Collection[str]) -> tuple[int, int, int]:
