@@ -103,6 +103,17 @@ def test_those_that_were_given_up_are_left_out() -> None:
     assert pool.look().names == ("executor-0",)
 
 
+def test_the_nodes_of_before_are_named_while_all_are_lost() -> None:
+    spark = FakeSpark("0", "1")
+    pool = spark.pool()
+    spark.ids = []
+    assert pool.look().names == ("executor-0", "executor-1")
+    assert pool.ready() == []
+    spark.ids = ["7"]
+    pool.warm_up_new()
+    assert pool.look().names == ("executor-7",)
+
+
 def test_nodes_are_requested_and_released() -> None:
     spark = FakeSpark("0", "1", "2")
     pool = spark.pool()

@@ -84,9 +84,16 @@ class Executors:
         """List the executors that are there, without those that were released."""
         return [e for e in self._jvm.executors() if e.id not in self._gone]
 
+    def ready(self) -> list[Executor]:
+        """List the executors that are there and warm."""
+        return [e for e in self.executors() if e.id in self._ready]
+
     def look(self) -> Cluster:
-        """Describe the nodes that are there and warm."""
-        executors = [e for e in self.executors() if e.id in self._ready]
+        """Describe the nodes that are there and warm; those of before, while there are none."""
+        executors = self.ready()
+        if not executors and self._ids:
+            # All are lost at once: what is run next finds out, and waits for others.
+            return self.cluster
         self._ids = executor_ids(executors, self.apart)
         self.cluster = cluster_of(executors, self.apart)
         return self.cluster

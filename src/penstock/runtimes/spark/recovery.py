@@ -124,6 +124,9 @@ class Recovery:
         executors = self._execution.executors
         self._await(loss)
         executors.warm_up_new()
+        if not executors.ready():
+            # What came went again while it was warmed up.
+            raise ExecutorLost(loss.executors)
         executors.look()
         if self._stands():
             self._execution.rebase()
