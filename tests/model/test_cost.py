@@ -26,7 +26,8 @@ from penstock.model import (
     expand,
     violations,
 )
-from penstock.model.cost import OVER_NOTHING, estimate_latency_ms, fraction, lin, lit
+from penstock.model.cost import estimate_latency_ms
+from penstock.model.load import OVER_NOTHING, fraction, lin, lit
 from penstock.strategies import Request
 from penstock.testing.generate import placements, requests
 from penstock.testing.oracle import broken_limits, traffic_by_tier

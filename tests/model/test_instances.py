@@ -21,7 +21,7 @@ from penstock.model import (
     expand,
     violations,
 )
-from penstock.model.instances import DERIVED_RATE_PER_S
+from penstock.model.expand import DERIVED_RATE_PER_S
 from penstock.strategies import Request
 from penstock.testing.generate import placements, requests
 

@@ -26,7 +26,7 @@ from penstock.model import (
     Utilisation,
     expand,
 )
-from penstock.model.cost import lin, lit
+from penstock.model.load import lin, lit
 from penstock.model.sizing import sized_for
 from penstock.strategies import Request, make_plan, strategies
 from penstock.strategies.loads import exact_limit

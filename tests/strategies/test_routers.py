@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.common.key_hashing import BLOCK
 from penstock.model import InvalidValue, NotAllowed, RoutingTable
-from penstock.model.cost import lit
+from penstock.model.load import lit
 from penstock.strategies.route import Destination, Router, combine, hash_keys, routers
 from penstock.strategies.route.fill import level_counts
 from penstock.strategies.route.hash import Hash

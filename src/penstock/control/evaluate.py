@@ -11,7 +11,7 @@ from penstock.common.arrays import group_sums
 from penstock.control.runtime import Observation
 from penstock.model import Cluster, Cost, Kind, Measurements, Plan, Topology, expand
 from penstock.model.cost import evaluate as cost_of
-from penstock.model.cost import lit
+from penstock.model.load import lit
 
 #: The rate has moved when it changed by more than this part over so many batches.
 MOVED, OVER_BATCHES = 0.15, 5

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.common.arrays import group_sums
 from penstock.control.evaluate import Assessment
 from penstock.model import Cost, Diff, Measurements, Plan, RoutingTable
-from penstock.model.cost import lit
+from penstock.model.load import lit
 from penstock.strategies.route.skew import loads_of
 
 #: A gain has come when at least this part of it was measured.

@@ -5,20 +5,15 @@ Everything here is frozen and pure: no clock, no randomness, no input or output.
 
 from penstock.common.errors import InvalidValue, NotAllowed, PenstockError, Refused
 from penstock.model.cluster import Cluster, Node
-from penstock.model.cost import (
-    Cost,
-    LoadWeights,
-    NodeUse,
-    TierCosts,
-    Violation,
-    evaluate,
-    violations,
-)
-from penstock.model.instances import Flow, InstanceGraph, expand
+from penstock.model.cost import Cost, LoadWeights, TierCosts, Violation, evaluate, violations
+from penstock.model.expand import expand
+from penstock.model.instances import Flow, InstanceGraph
+from penstock.model.load import NodeUse
 from penstock.model.measurements import Measurements, Sample, Utilisation, trimmed_mean
 from penstock.model.migration import Diff, MigrationStep, Move, PartitionMove, diff, schedule
+from penstock.model.operator import Edge, Grouping, Kind, Operator
 from penstock.model.plan import Keep, Plan, Reason, RoutingTable, Spot
-from penstock.model.topology import Edge, Grouping, Kind, Operator, Topology
+from penstock.model.topology import Topology
 
 __all__ = [
     "Cluster",

@@ -9,19 +9,15 @@ kept as a matrix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 
-from penstock.common.arrays import FloatArray, IntArray, frozen_floats, frozen_ints, group_sums
-from penstock.model.measurements import Measurements
-from penstock.model.topology import Edge, Grouping, Operator, Topology
-
-#: Rate of a source instance when neither the topology nor a measurement tells it.
-DERIVED_RATE_PER_S = 1000.0
+from penstock.common.arrays import FloatArray, IntArray, frozen_ints, group_sums
+from penstock.model.operator import Edge, Grouping
+from penstock.model.topology import Topology
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,125 +242,7 @@ class InstanceGraph:
         return frozen_ints(number.ravel())
 
 
-def expand(topology: Topology, measurements: Measurements | None = None) -> InstanceGraph:
-    """Expand a topology to its instances.
-
-    Rates follow from the source rates, selectivities and groupings; what was measured replaces what
-    was derived. A source whose rate nobody knows reads `DERIVED_RATE_PER_S` per instance. An edge
-    that closes a cycle carries its sender's output but does not feed it back into the rates, which
-    would not settle for a selectivity of 1.
-
-    Examples
-    --------
-    >>> from penstock.model import Kind
-    >>> pair = Topology(
-    ...     "pair", (Operator("a", Kind.SOURCE, 2, rate_per_s=100), Operator("b", parallelism=4)),
-    ...     (Edge("a", "b"),))
-    >>> expand(pair).rates().toarray()[0]
-    array([ 0. ,  0. , 12.5, 12.5, 12.5, 12.5])
-    """
-    measured = measurements or Measurements()
-    counts = np.array(list(topology.parallelism.values()), dtype=np.int64)
-    first = np.concatenate(([0], np.cumsum(counts)))
-    incoming = [np.zeros(int(count)) for count in counts]
-    for operator in topology.sources:
-        i = topology.index[operator.name]
-        per_instance = measured.tuples_per_s.get(operator.name)
-        if per_instance is not None and len(per_instance) == operator.parallelism:
-            incoming[i] += per_instance
-            continue
-        rate = measured.source_rates.get(operator.name, operator.rate_per_s)
-        if rate is None:
-            rate = DERIVED_RATE_PER_S * operator.parallelism
-        incoming[i] += rate / operator.parallelism
-
-    closing = {id(edge) for edge in topology.feedback}
-    leaving: dict[str, list[int]] = {operator.name: [] for operator in topology.operators}
-    for position, edge in enumerate(topology.edges):
-        leaving[edge.source].append(position)
-    known = _measured_matrices(topology, measured)
-    flows: dict[int, Flow] = {}
-    for name in topology.order:
-        i = topology.index[name]
-        operator = topology.operators[i]
-        emitted = incoming[i] * operator.selectivity
-        for position in leaving[name]:
-            edge = topology.edges[position]
-            j = topology.index[edge.target]
-            flow = Flow(
-                edge=edge,
-                first_source=int(first[i]),
-                first_target=int(first[j]),
-                out=frozen_floats(emitted),
-                share=frozen_floats(_shares(edge, int(counts[j]))),
-                matrix=known.get(position),
-            )
-            flows[position] = flow
-            if id(edge) not in closing:
-                incoming[j] = incoming[j] + flow.received
-
-    rate_in = np.concatenate(incoming)
-    return InstanceGraph(
-        topology=topology,
-        flows=tuple(flows[position] for position in range(len(topology.edges))),
-        rate_in=frozen_floats(rate_in),
-        cpu_cores=frozen_floats(_cpu(topology, rate_in, first, measured)),
-        mem_mb=_per_instance(topology, lambda o: o.mem_mb + o.state_mb / o.parallelism),
-        io_mb_s=frozen_floats(
-            _per_instance(topology, lambda o: o.io_bytes_per_tuple) * rate_in / 1e6
-        ),
-        state_mb=_per_instance(topology, lambda o: o.state_mb / o.parallelism),
-    )
-
-
 def _one_hot(groups: IntArray, count: int) -> FloatArray:
     table = np.zeros((len(groups), count))
     table[np.arange(len(groups)), groups] = 1.0
     return table
-
-
-def _per_instance(topology: Topology, value: Callable[[Operator], float]) -> FloatArray:
-    counts = list(topology.parallelism.values())
-    return frozen_floats(np.repeat([float(value(o)) for o in topology.operators], counts))
-
-
-def _cpu(
-    topology: Topology, rate_in: FloatArray, first: IntArray, measured: Measurements
-) -> FloatArray:
-    cores = _per_instance(topology, lambda o: o.cpu_pct) / 100.0
-    cores = cores + _per_instance(topology, lambda o: o.cpu_us_per_tuple) * rate_in * 1e-6
-    for i, operator in enumerate(topology.operators):
-        seen = measured.cpu_cores.get(operator.name)
-        if seen is not None and len(seen) == operator.parallelism:
-            cores[first[i] : first[i + 1]] = seen
-    return np.asarray(cores, dtype=np.float64)
-
-
-def _shares(edge: Edge, count: int) -> FloatArray:
-    if edge.grouping is Grouping.ALL:
-        return np.ones(count)
-    if edge.grouping is Grouping.GLOBAL:
-        share = np.zeros(count)
-        share[0] = 1.0
-        return share
-    if edge.shares is not None:
-        return np.asarray(edge.shares, dtype=np.float64)
-    return np.full(count, 1.0 / count)
-
-
-def _measured_matrices(topology: Topology, measured: Measurements) -> Mapping[int, FloatArray]:
-    """Measured rates by position of the edge; of parallel edges the first has them all."""
-    known: dict[int, FloatArray] = {}
-    seen: set[tuple[str, str]] = set()
-    for position, edge in enumerate(topology.edges):
-        key = (edge.source, edge.target)
-        rates = measured.rates.get(key)
-        if rates is None:
-            continue
-        shape = (topology[edge.source].parallelism, topology[edge.target].parallelism)
-        if rates.shape != shape:
-            # Measured before a change of parallelism: it says nothing about these instances.
-            continue
-        known[position] = rates if key not in seen else frozen_floats(np.zeros(shape))
-        seen.add(key)
-    return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from penstock.common.arrays import frozen_floats
-from penstock.model.cost import lin, lit
+from penstock.model.load import lin, lit
 from penstock.store.records import BatchRecord, InstanceRecord
 
 

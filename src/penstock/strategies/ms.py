@@ -11,7 +11,7 @@ import numpy as np
 from penstock.common.arrays import FloatArray, IntArray, group_counts
 from penstock.common.parameters import Checked, param
 from penstock.model import Grouping, Keep, NodeUse, Plan, Reason, RoutingTable
-from penstock.model.cost import lin
+from penstock.model.load import lin
 from penstock.strategies.api import Request, register
 from penstock.strategies.loads import capacity_shares, dominant
 from penstock.strategies.partition.graph_network import GraphNetwork, import_torch

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.common.arrays import IntArray
 from penstock.common.parameters import Checked, param
 from penstock.model import Keep, Plan, Reason, RoutingTable
-from penstock.model.cost import ROUNDING
+from penstock.model.load import ROUNDING
 from penstock.strategies.api import Request, register
 from penstock.strategies.loads import exact_limit, max_load
 from penstock.strategies.partition.portfolio import best_placement

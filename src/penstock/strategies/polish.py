@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.common.arrays import IntArray
 from penstock.model import Cluster, InstanceGraph, Reason
-from penstock.model.cost import ROUNDING
+from penstock.model.load import ROUNDING
 from penstock.strategies.api import Request
 from penstock.strategies.loads import exact_limit
 from penstock.strategies.partition.class_state import ClassState

@@ -18,7 +18,7 @@ from penstock.model import (
     TierCosts,
     violations,
 )
-from penstock.model.cost import ROUNDING
+from penstock.model.load import ROUNDING
 from penstock.strategies.api import Request, make_plan
 from penstock.strategies.place import Placed
 from penstock.strategies.place.processes import stay_in_place

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, Keep, Plan, Reason
-from penstock.model.cost import ROUNDING
+from penstock.model.load import ROUNDING
 from penstock.strategies.api import Request, register
 from penstock.strategies.place import Placed
 from penstock.strategies.place.breadth_first import task_order

@@ -27,7 +27,7 @@ from penstock.model import (
     Operator,
     Topology,
 )
-from penstock.model.topology import SHAREABLE
+from penstock.model.operator import SHAREABLE
 from penstock.strategies import Request
 
 try:

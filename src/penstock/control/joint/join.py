@@ -25,7 +25,7 @@ from penstock.model import (
     Topology,
     Utilisation,
 )
-from penstock.model.cost import lin
+from penstock.model.load import lin
 
 SEPARATOR = "/"
 

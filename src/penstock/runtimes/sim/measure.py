@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.model import Cluster, Grouping, Kind, Measurements, Utilisation, trimmed_mean
-from penstock.model.cost import fraction
+from penstock.model.load import fraction
 from penstock.model.measurements import trimmed_mean_arrays
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 from penstock.common.arrays import FloatArray, group_sums
 from penstock.control.runtime import ActionFailed, Applied, Observation
 from penstock.model import Cluster, InvalidValue, LoadWeights, Plan, Topology
-from penstock.model.cost import fraction, lin, lit
-from penstock.model.topology import Kind
+from penstock.model.load import fraction, lin, lit
+from penstock.model.operator import Kind
 from penstock.runtimes.sim.backup import Fragments
 from penstock.runtimes.sim.batches import MOST
 from penstock.runtimes.sim.costs import CostProfile

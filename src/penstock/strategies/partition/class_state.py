@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.common.arrays import BoolArray, FloatArray, IntArray, group_counts
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.cost import ROUNDING
+from penstock.model.load import ROUNDING
 
 
 class ClassState:

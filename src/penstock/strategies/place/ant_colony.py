@@ -8,7 +8,8 @@ import numpy as np
 
 from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.cost import ROUNDING, SATURATED
+from penstock.model.cost import SATURATED
+from penstock.model.load import ROUNDING
 
 #: Pheromone that every choice starts with, as in the authors' code.
 FIRST_SCENT = 0.5

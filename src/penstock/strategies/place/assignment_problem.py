@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.cost import ROUNDING, fraction
+from penstock.model.load import ROUNDING, fraction
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.common.arrays import BoolArray, FloatArray, IntArray, group_counts, group_sums
 from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, InvalidValue, Plan, Reason
-from penstock.model.cost import ROUNDING
+from penstock.model.load import ROUNDING
 from penstock.strategies.place import Placed, register
 from penstock.strategies.place.processes import gather_pairs
 

@@ -10,7 +10,8 @@ import numpy as np
 from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, Plan, Reason, TierCosts
-from penstock.model.cost import ROUNDING, SATURATED, fraction
+from penstock.model.cost import SATURATED
+from penstock.model.load import ROUNDING, fraction
 from penstock.strategies.place import Placed, register
 from penstock.strategies.place.processes import fill_in_order
 

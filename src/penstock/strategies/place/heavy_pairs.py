@@ -6,7 +6,7 @@ import numpy as np
 
 from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.cost import ROUNDING
+from penstock.model.load import ROUNDING
 
 
 def pack_pairs(

@@ -6,7 +6,7 @@ import numpy as np
 
 from penstock.common.arrays import IntArray
 from penstock.model import Cluster, InstanceGraph
-from penstock.model.cost import OVER_NOTHING
+from penstock.model.load import OVER_NOTHING
 
 
 def longest_first(

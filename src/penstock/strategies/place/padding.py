@@ -10,7 +10,7 @@ import numpy as np
 from penstock.common.arrays import FloatArray, IntArray
 from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, Plan, Reason
-from penstock.model.cost import ROUNDING, fraction
+from penstock.model.load import ROUNDING, fraction
 from penstock.strategies.place import Placed, register
 from penstock.strategies.place.groups import group_capacity, group_demand
 from penstock.strategies.place.processes import gather_pairs

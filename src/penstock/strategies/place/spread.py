@@ -6,7 +6,7 @@ import numpy as np
 
 from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.model import Cluster, InstanceGraph, NodeUse
-from penstock.model.cost import ROUNDING
+from penstock.model.load import ROUNDING
 
 
 def use_all(graph: InstanceGraph, cluster: Cluster, node_of: IntArray) -> IntArray:

@@ -13,7 +13,7 @@ import numpy as np
 from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.common.errors import InvalidValue
 from penstock.model import PartitionMove, Reason, RoutingTable
-from penstock.model.cost import lit
+from penstock.model.load import lit
 
 #: Moves that are tried before a search for a smaller set gives up.
 TRIALS = 5_000

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.common.arrays import FloatArray, group_sums
 from penstock.model import Grouping, Measurements, Plan, Reason, RoutingTable, Topology
-from penstock.model.cost import lit
+from penstock.model.load import lit
 from penstock.strategies.route.fill import filled
 from penstock.strategies.route.rebalance import rebalance
 from penstock.strategies.route.two_tier import TwoTier, resize

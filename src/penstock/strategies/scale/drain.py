@@ -10,7 +10,8 @@ import numpy as np
 from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sums
 from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, NodeUse, Reason, TierCosts
-from penstock.model.cost import ROUNDING, estimate_latency_ms, fraction
+from penstock.model.cost import estimate_latency_ms
+from penstock.model.load import ROUNDING, fraction
 from penstock.strategies.api import Request
 from penstock.strategies.place.spread import rates_of
 from penstock.strategies.scale import Scaled, register

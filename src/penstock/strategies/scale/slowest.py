@@ -10,7 +10,8 @@ import numpy as np
 from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, Reason
-from penstock.model.cost import SATURATED, fraction
+from penstock.model.cost import SATURATED
+from penstock.model.load import fraction
 from penstock.strategies.api import Request
 from penstock.strategies.scale import Scaled, register
 from penstock.strategies.scale.rate_ratio import fixed, rescaled

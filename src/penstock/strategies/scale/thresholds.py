@@ -12,7 +12,7 @@ import numpy.typing as npt
 from penstock.common.arrays import FloatArray, IntArray
 from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, LoadWeights, Node, Reason
-from penstock.model.cost import ROUNDING, fraction
+from penstock.model.load import ROUNDING, fraction
 from penstock.strategies.api import Request
 from penstock.strategies.loads import capacity_shares
 from penstock.strategies.partition.class_state import ClassState

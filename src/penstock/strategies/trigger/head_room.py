@@ -10,7 +10,7 @@ import numpy as np
 from penstock.common.arrays import IntArray
 from penstock.common.parameters import Checked, param
 from penstock.model import Cluster, InstanceGraph, Measurements, Plan, Reason, expand
-from penstock.model.cost import ROUNDING
+from penstock.model.load import ROUNDING
 from penstock.strategies.api import Request
 from penstock.strategies.loads import max_load
 from penstock.strategies.replan import stands

@@ -19,7 +19,7 @@ from penstock.model import (
     Reason,
     violations,
 )
-from penstock.model.cost import ROUNDING, lin, lit
+from penstock.model.load import ROUNDING, lin, lit
 from penstock.strategies.api import Request, cost_of_running
 from penstock.strategies.trigger import Verdict, register
 
