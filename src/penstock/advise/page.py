@@ -8,10 +8,8 @@ from pathlib import Path
 from penstock.advise.advice import Advice, QueryAdvice, rows_per_s
 from penstock.advise.elastic import Elastic, executor_time
 from penstock.advise.findings import Finding
-from penstock.common.errors import PenstockError
 from penstock.planning import PlanOutcome
-from penstock.report.page import POLICY
-from penstock.report.style import STYLE
+from penstock.report.html import html_page, write_page
 from penstock.report.svg import Axes, Line, line_chart
 from penstock.report.text import escape, milliseconds, moment, number, share, whole
 
@@ -33,14 +31,7 @@ def render_advice(advice: Sequence[Advice]) -> str:
     names = [a.application.name or a.application.id or a.application.origin for a in advice]
     title = f"Advice for {', '.join(names)}" if len(names) <= 3 else f"Advice for {len(names)} logs"
     body = "\n".join(_application(one) for one in advice)
-    return (
-        '<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml" lang="en">\n<head>\n'
-        '<meta charset="utf-8"/>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}"/>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
-    )
+    return html_page(title, [f"<h1>{escape(title)}</h1>", body])
 
 
 def write_advice(advice: Sequence[Advice], path: str | Path) -> None:
@@ -51,10 +42,7 @@ def write_advice(advice: Sequence[Advice], path: str | Path) -> None:
     PenstockError
         When the file cannot be written.
     """
-    try:
-        Path(path).write_text(render_advice(advice), encoding="utf-8")
-    except OSError as error:
-        raise PenstockError(f"report {path} cannot be written: {error.strerror}") from None
+    write_page(path, render_advice(advice))
 
 
 def _application(advice: Advice) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.apps import apps
+from penstock.apps.api import App as Application
 from penstock.cli.checks import check_file, check_master, check_nodes
 from penstock.cli.exits import clean_exit, deferred, running
 from penstock.cli.java import pyspark_needed, require_java
@@ -71,42 +73,54 @@ def calibrate(
             raise InvalidValue("parallelism", "a calibration", allowed, parallelism)
         require_java()
         with pyspark_needed():
-            from penstock.experiments.calibrate import measure as measure
-            from penstock.runtimes.spark.session import cluster, embedded
-
-        count = 1 + len(measure.PLACEMENTS) * (1 + (rate is not None))
+            import_module("penstock.runtimes.spark.session")
         options: dict[str, Any] = {"parallelism": parallelism, "zipf": zipf}
-        with (
-            running(),
-            deferred() as stop,
-            scratch(),
-            Progress(1 + count, 0.0, "calibrating") as progress,
-        ):
-            progress.now("starting Spark")
-            with cluster(master or embedded(nodes, 1, 900)) as spark:
-
-                def now(text: str) -> None:
-                    stop.check()
-                    progress.now(text)
-
-                found = measure.calibrate(spark, chosen, say=now, **options)
-                checked: tuple[measure.CheckedPlacement, ...] = ()
-                if rate is not None:
-                    checked = measure.check(spark, chosen, found, rate, say=now, **options)
+        found, checked = _measured(chosen, master or nodes, rate, options)
         found.profile.save(out)
         if as_json:
-            errors = [
-                {
-                    "placement": one.placement,
-                    "throughput_error": one.errors[0],
-                    "latency_error": one.errors[1],
-                }
-                for one in checked
-            ]
-            typer.echo(json.dumps({"profile": found.profile.to_dict(), "checked": errors}))
+            typer.echo(json.dumps({"profile": found.profile.to_dict(), "checked": _rows(checked)}))
             return
         _show(found, checked)
         typer.echo(f"profile: {out}")
+
+
+def _measured(
+    app: Application, where: str | int, rate: float | None, options: dict[str, Any]
+) -> tuple[Any, Any]:
+    """Calibrate on a master, or on so many nodes; then check at a rate if one is given."""
+    from penstock.experiments.calibrate import measure
+    from penstock.runtimes.spark.session import cluster, embedded
+
+    master = where if isinstance(where, str) else embedded(where, 1, 900)
+    count = 1 + len(measure.PLACEMENTS) * (1 + (rate is not None))
+    with (
+        running(),
+        deferred() as stop,
+        scratch(),
+        Progress(1 + count, 0.0, "calibrating") as progress,
+    ):
+
+        def now(text: str) -> None:
+            stop.check()
+            progress.now(text)
+
+        now("starting Spark")
+        with cluster(master) as spark:
+            found = measure.calibrate(spark, app, say=now, **options)
+            if rate is None:
+                return found, ()
+            return found, measure.check(spark, app, found, rate, say=now, **options)
+
+
+def _rows(checked: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "placement": one.placement,
+            "throughput_error": one.errors[0],
+            "latency_error": one.errors[1],
+        }
+        for one in checked
+    ]
 
 
 def _show(found: Any, checked: Any) -> None:

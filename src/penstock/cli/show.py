@@ -12,6 +12,7 @@ from rich.text import Text
 from penstock.model import Plan
 from penstock.planning import PlanOutcome
 from penstock.report.comparison import FIGURES, Entry
+from penstock.report.text import ranges
 from penstock.strategies import Request
 
 #: Nodes, limits and reasons that are printed before the rest is only counted.
@@ -114,23 +115,6 @@ def show_strategies(rows: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def ranges(numbers: Sequence[int]) -> str:
-    """Write ascending numbers compactly.
-
-    Examples
-    --------
-    >>> ranges([0, 1, 2, 5, 7, 8])
-    '0-2,5,7-8'
-    """
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
 def _verdict(outcome: PlanOutcome) -> str:
     if outcome.plan is None:
         return "refused"
@@ -156,7 +140,9 @@ def _show_nodes(out: Console, plan: Plan) -> None:
     order = [name for name in plan.nodes if name in held]
     width = max((len(name) for name in order[:MOST_ROWS]), default=0)
     for name in order[:MOST_ROWS]:
-        instances = " ".join(f"{op}[{ranges(numbers)}]" for op, numbers in held[name].items())
+        instances = " ".join(
+            f"{op}[{ranges(numbers).replace(' ', '')}]" for op, numbers in held[name].items()
+        )
         line = Text(f"  {name:<{width}}  {plan.after.node_load[name]:>5.0%}  {instances}")
         out.print(line, overflow="ellipsis", no_wrap=True)
     _show_rest(out, "nodes", len(order))

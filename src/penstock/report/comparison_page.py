@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.common.errors import PenstockError
 from penstock.report.comparison import FIGURES, Entry, Instant
-from penstock.report.page import POLICY
-from penstock.report.style import STYLE
+from penstock.report.html import html_page, write_page
 from penstock.report.svg import Axes, Line, line_chart
 from penstock.report.text import clock, escape, milliseconds, number, share
 
@@ -51,15 +49,7 @@ def render_comparison(
         _decisions(entries),
         f'<h2>Settings</h2><div class="box"><pre>{asked}</pre></div>',
     ]
-    return (
-        '<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml" lang="en">\n<head>\n'
-        '<meta charset="utf-8"/>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}"/>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(part for part in parts if part)
-        + "\n</body>\n</html>\n"
-    )
+    return html_page(title, parts)
 
 
 def write_comparison(
@@ -76,10 +66,7 @@ def write_comparison(
     PenstockError
         When the file cannot be written.
     """
-    try:
-        Path(path).write_text(render_comparison(title, entries, settings, note), encoding="utf-8")
-    except OSError as error:
-        raise PenstockError(f"report {path} cannot be written: {error.strerror}") from None
+    write_page(path, render_comparison(title, entries, settings, note))
 
 
 def _table(entries: Sequence[Entry]) -> str:

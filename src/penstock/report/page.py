@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from penstock.common.errors import PenstockError
 from penstock.model import Plan
+from penstock.report.html import html_page, write_page
 from penstock.report.series import Point, points_of, strips_of
-from penstock.report.style import STYLE
 from penstock.report.summary import Latency, Summary, latency_of, summarise
 from penstock.report.svg import Axes, EventMark, Line, heat_strip, line_chart
 from penstock.report.text import (
@@ -24,13 +23,11 @@ from penstock.report.text import (
     milliseconds,
     moment,
     number,
+    ranges,
     share,
     whole,
 )
 from penstock.store.records import DECISION, EventRecord, InstanceRecord, PlanRecord, RunRecords
-
-#: Nothing may be loaded and no script may run, whatever a name in the data says.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 #: Reasons of a plan that are shown.
 MOST_REASONS = 8
@@ -62,15 +59,8 @@ def render_report(records: RunRecords) -> str:
         _config(records),
     ]
     data = json.dumps(summary, indent=1).translate(_IN_SCRIPT)
-    return (
-        '<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml" lang="en">\n<head>\n'
-        '<meta charset="utf-8"/>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}"/>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n"
-        f'<script type="application/json" id="summary">{data}</script>\n'
-        "</head>\n<body>\n" + "\n".join(part for part in parts if part) + "\n</body>\n</html>\n"
-    )
+    head = f'<script type="application/json" id="summary">{data}</script>\n'
+    return html_page(title, parts, head=head)
 
 
 def write_report(records: RunRecords, path: str | Path) -> None:
@@ -81,10 +71,7 @@ def write_report(records: RunRecords, path: str | Path) -> None:
     PenstockError
         When the file cannot be written.
     """
-    try:
-        Path(path).write_text(render_report(records), encoding="utf-8")
-    except OSError as error:
-        raise PenstockError(f"report {path} cannot be written: {error.strerror}") from None
+    write_page(path, render_report(records))
 
 
 _HINT = (
@@ -171,9 +158,16 @@ def _charts(records: RunRecords, origin_s: float) -> str:
         for e in sorted(records.events, key=lambda e: (e.at_s, e.number))
     )
     frame = Axes(max([1.0, *times]), marks)
+    charts = [*_speed_charts(points, frame), *_node_charts(points, frame)]
+    charts += _row_charts(points, frame)
+    charts.append(_heat(points, records.instances, frame))
+    return f'<div class="charts">{"".join(charts)}</div>'
+
+
+def _speed_charts(points: Sequence[Point], frame: Axes) -> list[str]:
+    """Rows and latency over time."""
     latencies = [latency_of(p.latency) for p in points]
-    operators = tuple(dict.fromkeys(name for p in points for name in p.lit))
-    charts = [
+    return [
         line_chart(
             "Rows per second",
             [
@@ -193,6 +187,13 @@ def _charts(records: RunRecords, origin_s: float) -> str:
             frame,
             show=milliseconds,
         ),
+    ]
+
+
+def _node_charts(points: Sequence[Point], frame: Axes) -> list[str]:
+    """Nodes, what crosses them, and how even they are loaded, over time."""
+    operators = tuple(dict.fromkeys(name for p in points for name in p.lit))
+    return [
         line_chart(
             "Nodes in use",
             [Line("nodes", _over(points, [p.nodes_used for p in points], to_end=True))],
@@ -217,6 +218,12 @@ def _charts(records: RunRecords, origin_s: float) -> str:
             frame,
             note="0 is even",
         ),
+    ]
+
+
+def _row_charts(points: Sequence[Point], frame: Axes) -> list[str]:
+    """Rows that wait, and rows that were written, over time."""
+    return [
         line_chart(
             "Rows waiting at the sources",
             [Line("queue", _over(points, [p.queue_length for p in points]))],
@@ -227,9 +234,7 @@ def _charts(records: RunRecords, origin_s: float) -> str:
             [Line("written", _over(points, [p.written_per_s for p in points]))],
             frame,
         ),
-        _heat(points, records.instances, frame),
     ]
-    return f'<div class="charts">{"".join(charts)}</div>'
 
 
 def _over(
@@ -306,30 +311,13 @@ def _node_row(plan: Plan, node: str, held: list[tuple[int, str, int]]) -> str:
             else ""
         )
         text = ", ".join(
-            f"{operator}[{_ranges([index for _, _, index in own])}]"
+            f"{operator}[{ranges([index for _, _, index in own])}]"
             for operator, own in groupby(members, key=lambda h: h[1])
         )
         rows.append(
             f'<tr>{first}<td class="n">{process}</td><td class="wide">{escape(text)}</td></tr>'
         )
     return "".join(rows)
-
-
-def _ranges(indexes: Sequence[int]) -> str:
-    """Write indexes in ascending order in few characters.
-
-    Examples
-    --------
-    >>> _ranges([0, 1, 2, 5, 7, 8])
-    '0-2, 5, 7-8'
-    """
-    runs: list[list[int]] = []
-    for index in indexes:
-        if runs and index == runs[-1][1] + 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def _config(records: RunRecords) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
+from collections.abc import Sequence
 from datetime import datetime, timezone
 
 #: Characters that neither HTML nor XML may hold, not even escaped.
@@ -157,3 +158,20 @@ def time_ticks(end_s: float, most: int = 6) -> list[float]:
     if not step:
         step = 86400 * math.ceil(end_s / 86400 / most)
     return [float(i * step) if i * step % 1 else i * step for i in range(int(end_s / step) + 1)]
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Write ascending numbers in few characters.
+
+    Examples
+    --------
+    >>> ranges([0, 1, 2, 5, 7, 8])
+    '0-2, 5, 7-8'
+    """
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)

@@ -50,6 +50,62 @@ RATES = (1000, 2000, 3000, 4000, 5000)
 BEATS = ("SP-Ant", "EvenScheduler")
 
 
+def _steady(app: str, topology: Topology, n: int, tell: Callable[[str], None]) -> list[Figure]:
+    """Latency and nodes at 3000 tuples/s, latency under a rising rate, and the most of it."""
+    figures: list[Figure] = []
+    found = {}
+    for system in SYSTEMS:
+        tell(f"{app} at 3000/s: {system.label}")
+        found[system.label] = steady(system, topology, CLUSTER, 3000)
+    latency = {name: s["latency_ms"]["mean"] for name, s in found.items()}
+    figures.append(
+        Figure(
+            f"Fig. {9 + n}",
+            f"latency of {app} at 3000 tuples/s",
+            "ms",
+            OWN,
+            latency,
+            LATENCY_MS[app],
+            drawing=bars("latency, ms", {"paper": LATENCY_MS[app], "here": latency}),
+            why=WHY.get(f"Fig. {9 + n}", ""),
+        )
+    )
+    figures.append(_rising(app, topology, f"Fig. {11 + n}", tell))
+    most = {}
+    for system in SYSTEMS:
+        tell(f"{app}, most: {system.label}")
+        most[system.label] = bottleneck(system, topology, CLUSTER)
+    figures.append(
+        Figure(
+            "Fig. 13",
+            f"maximum throughput of {app}",
+            "tuples/s",
+            OWN,
+            most,
+            MOST_PER_S[app],
+            BEATS,
+            higher_is_better=True,
+            drawing=bars("tuples/s", {"paper": MOST_PER_S[app], "here": most}),
+            why=WHY.get("Fig. 13", ""),
+        )
+    )
+    used = {name: s["nodes"] for name, s in found.items()}
+    figures.append(
+        Figure(
+            "Fig. 14",
+            f"nodes in use by {app} at 3000 tuples/s",
+            "nodes",
+            OWN,
+            used,
+            {**NODES[app], "EvenScheduler": 14.0},
+            BEATS,
+            drawing=bars("nodes", {"paper": NODES[app], "here": used}),
+            why=WHY.get("Fig. 14", ""),
+        )
+    )
+    return figures
+
+
 def experiments(tell: Callable[[str], None]) -> Paper:
     """Run them all.
 
@@ -60,56 +116,7 @@ def experiments(tell: Callable[[str], None]) -> Paper:
     """
     figures: list[Figure] = []
     for n, (app, topology) in enumerate(APPS.items()):
-        found = {}
-        for system in SYSTEMS:
-            tell(f"{app} at 3000/s: {system.label}")
-            found[system.label] = steady(system, topology, CLUSTER, 3000)
-        latency = {name: s["latency_ms"]["mean"] for name, s in found.items()}
-        figures.append(
-            Figure(
-                f"Fig. {9 + n}",
-                f"latency of {app} at 3000 tuples/s",
-                "ms",
-                OWN,
-                latency,
-                LATENCY_MS[app],
-                drawing=bars("latency, ms", {"paper": LATENCY_MS[app], "here": latency}),
-                why=WHY.get(f"Fig. {9 + n}", ""),
-            )
-        )
-        figures.append(_rising(app, topology, f"Fig. {11 + n}", tell))
-        most = {}
-        for system in SYSTEMS:
-            tell(f"{app}, most: {system.label}")
-            most[system.label] = bottleneck(system, topology, CLUSTER)
-        figures.append(
-            Figure(
-                "Fig. 13",
-                f"maximum throughput of {app}",
-                "tuples/s",
-                OWN,
-                most,
-                MOST_PER_S[app],
-                BEATS,
-                higher_is_better=True,
-                drawing=bars("tuples/s", {"paper": MOST_PER_S[app], "here": most}),
-                why=WHY.get("Fig. 13", ""),
-            )
-        )
-        used = {name: s["nodes"] for name, s in found.items()}
-        figures.append(
-            Figure(
-                "Fig. 14",
-                f"nodes in use by {app} at 3000 tuples/s",
-                "nodes",
-                OWN,
-                used,
-                {**NODES[app], "EvenScheduler": 14.0},
-                BEATS,
-                drawing=bars("nodes", {"paper": NODES[app], "here": used}),
-                why=WHY.get("Fig. 14", ""),
-            )
-        )
+        figures += _steady(app, topology, n, tell)
         figures += _fluctuating(app, topology, n, tell)
     return Paper(
         "ra",

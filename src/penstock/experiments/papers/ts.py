@@ -29,6 +29,15 @@ THROUGHPUT_PER_S = {
 }
 
 
+def _most(app: str, topology: Topology, tell: Callable[[str], None]) -> dict[str, float]:
+    """Find the highest rate that each system sustains."""
+    most = {}
+    for system in SYSTEMS:
+        tell(f"{app}, most: {system.label}")
+        most[system.label] = bottleneck(system, topology, CLUSTER)
+    return most
+
+
 def experiments(tell: Callable[[str], None]) -> Paper:
     """Run them all; `tell` is told what is being run."""
     figures: list[Figure] = []
@@ -40,10 +49,7 @@ def experiments(tell: Callable[[str], None]) -> Paper:
         latency = {name: s["latency_ms"]["mean"] for name, s in found.items()}
         through = {name: s["throughput_per_s"] for name, s in found.items()}
         used = {name: s["nodes"] for name, s in found.items()}
-        most = {}
-        for system in SYSTEMS:
-            tell(f"{app}, most: {system.label}")
-            most[system.label] = bottleneck(system, topology, CLUSTER)
+        most = _most(app, topology, tell)
         figures += [
             Figure(
                 f"Fig. {6 + n}",

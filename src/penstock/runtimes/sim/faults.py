@@ -88,7 +88,7 @@ factor=0.25, count=1)
     Traceback (most recent call last):
     ...
     penstock.common.errors.InvalidValue: parameter kind of a fault of a simulation must be one of \
-kill-node, slow-node, heal-node, add-node; did you mean 'kill-node'?, got 'kill-nod'
+kill-node, slow-node, heal-node, add-node, got 'kill-nod'; did you mean 'kill-node'?
     """
     kind, moment, given = GRAMMAR.read(text)
     return SimulatedFault(

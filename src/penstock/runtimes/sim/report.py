@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.model import PenstockError
-from penstock.report.style import STYLE
+from penstock.report.html import html_page, write_page
 from penstock.report.svg import Axes, EventMark, Line, line_chart
 from penstock.report.text import clock, escape, milliseconds, number, share
 from penstock.runtimes.sim.moments import PERCENTILES, Moment
@@ -105,16 +104,16 @@ def render(title: str, runs: Sequence[SimulatedRun], settings: Mapping[str, Any]
         for name, event in events
     )
     asked = escape(json.dumps(settings, indent=1, default=str))
-    return (
-        '<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml" lang="en">\n<head>\n'
-        '<meta charset="utf-8"/>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f'<h1>{escape(title)}</h1>\n<p class="sub">Simulated, not measured.</p>\n{table}\n'
-        f'<h2>Over time</h2>\n<div class="charts">{"".join(charts(runs))}</div>\n'
-        + (f"<h2>Events</h2>\n<ul>{listed}</ul>\n" if listed else "")
-        + f'<h2>Settings</h2>\n<div class="box"><pre>{asked}</pre></div>\n</body>\n</html>\n'
-    )
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        '<p class="sub">Simulated, not measured.</p>',
+        table,
+        "<h2>Over time</h2>",
+        f'<div class="charts">{"".join(charts(runs))}</div>',
+        f"<h2>Events</h2>\n<ul>{listed}</ul>" if listed else "",
+        f'<h2>Settings</h2>\n<div class="box"><pre>{asked}</pre></div>',
+    ]
+    return html_page(title, parts)
 
 
 def write(
@@ -127,10 +126,7 @@ def write(
     PenstockError
         When the file cannot be written.
     """
-    try:
-        Path(path).write_text(render(title, runs, settings), encoding="utf-8")
-    except OSError as error:
-        raise PenstockError(f"report {path} cannot be written: {error.strerror}") from None
+    write_page(path, render(title, runs, settings))
 
 
 def _points(

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.common.arrays import FloatArray, group_sums
+from penstock.common.arrays import FloatArray
 from penstock.control.runtime import ActionFailed, Applied, Observation
-from penstock.model import Cluster, InvalidValue, LoadWeights, Plan, Topology
-from penstock.model.load import fraction, lin, lit
-from penstock.model.operator import Kind
+from penstock.model import Cluster, InvalidValue, Plan, Topology
+from penstock.runtimes.sim.arrivals import Arrivals
 from penstock.runtimes.sim.backup import Fragments
 from penstock.runtimes.sim.batches import MOST
 from penstock.runtimes.sim.costs import CostProfile
+from penstock.runtimes.sim.counters import Counters
 from penstock.runtimes.sim.faults import SimulatedFault, SimulatedFaultKind
-from penstock.runtimes.sim.fluid import Fluid, FluidStep
+from penstock.runtimes.sim.fluid import Fluid
+from penstock.runtimes.sim.interval import Sums, busiest, moment_of, node_use
 from penstock.runtimes.sim.keys import KeySpace
 from penstock.runtimes.sim.latency import delays, sample_ms
 from penstock.runtimes.sim.measure import SimulatedWindow, measured
@@ -88,14 +89,14 @@ class SimRuntime:
         # Who keeps what matters only if a node will be lost.
         self._at_risk = any(fault.kind is SimulatedFaultKind.KILL_NODE for fault in faults)
         self._retiring: set[str] = set()
-        self._made: dict[str, int] = {}
-        self._noise, self._paths = (
+        noise, self._paths = (
             np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2)
         )
+        self._arrivals = Arrivals(workload, noise)
         self.interval_s = interval_s
         self.now_s, self._changed_s = 0.0, 0.0
         self.moments: list[Moment] = []
-        self.closed = {name: np.zeros(len(topology.operators)) for name in _COUNTERS}
+        self._counters = Counters(len(topology.operators))
         self._pause_until = np.zeros(len(plan.node_of))
         self._window: deque[SimulatedWindow] = deque(maxlen=WINDOW)
         self.carried_bytes = self.changes = 0
@@ -198,7 +199,7 @@ class SimRuntime:
         self.changes += 1
         self.carried_bytes += change.state_bytes
         self._window.clear()
-        self._close(old)
+        self._counters.close(old)
         same = dict(before.parallelism) == dict(plan.parallelism)
         self._wire(old.queue if same else None, old)
         self._settle()
@@ -214,7 +215,7 @@ class SimRuntime:
 
     def _interval(self, seconds: float) -> None:
         end_s, moved = self.now_s + seconds, self._seen_moves
-        total = _Sums()
+        total = Sums()
         while self.now_s < end_s - 1e-9:
             self._events()
             self._step(min(self._step_s(), end_s - self.now_s), total)
@@ -230,20 +231,8 @@ class SimRuntime:
         ahead = [t - self.now_s for t in times if t - self.now_s > 1e-9]
         return min([length, *ahead])
 
-    def _step(self, seconds: float, total: _Sums) -> None:
-        operators = self.fluid.wiring.topology.operators
-        offered = np.zeros(len(operators))
-        for i, operator in enumerate(operators):
-            if operator.kind is Kind.SOURCE:
-                profile = self._workload.rates[operator.name]
-                made = profile.position(self.now_s + seconds)
-                offered[i] = made - self._made.get(operator.name, 0)
-                self._made[operator.name] = made
-        if self._workload.noise:
-            # The tuples of a second vary so much; those of a part of it vary more.
-            spread = self._workload.noise / np.sqrt(seconds)
-            shape = 1.0 / spread**2
-            offered *= self._noise.gamma(shape, 1.0 / shape, len(offered))
+    def _step(self, seconds: float, total: Sums) -> None:
+        offered = self._arrivals.offered(self.fluid.wiring.topology, self.now_s, seconds)
         halted = self._pause_until > self.now_s + 1e-9
         dropped = float(self.fluid.dropped.sum())
         step = self.fluid.step(seconds, offered, self.speed, halted)
@@ -255,9 +244,9 @@ class SimRuntime:
         total.add(step)
         self.now_s += seconds
 
-    def _record(self, seconds: float, total: _Sums, moved: int) -> None:
-        step = total.step
-        assert step is not None
+    def _record(self, seconds: float, total: Sums, moved: int) -> None:
+        """Draw latencies for the interval that has passed, and write down its moment."""
+        step = total.whole
         wiring, cluster = self.fluid.wiring, self.fluid.cluster
         pause = np.maximum(self._pause_until - self.now_s, 0.0)
         lost_s = self._costs.detect_s + self._costs.restart_s
@@ -268,60 +257,30 @@ class SimRuntime:
         else:
             found = delays(wiring, cluster, step, self.fluid.queue, self.speed, pause)
             drawn = sample_ms(wiring, found, self._costs, self._paths, PATHS)
-        used = np.unique(wiring.node_of[wiring.node_of >= 0])
-        cpu, mem, io = self.node_use(step)
-        balance = LoadWeights().combine(cpu, mem, io)[used]
-        tiers = step.emitted @ wiring.tiers
-        sent = float(tiers.sum())
+        use = node_use(self.fluid, step)
         offered, taken = total.per_operator / seconds, 1.0 - self.speed
-        self._window.append(SimulatedWindow(seconds, cluster.names, offered, taken, mem, io, drawn))
+        self._window.append(
+            SimulatedWindow(seconds, cluster.names, offered, taken, use[1], use[2], drawn)
+        )
         self.moments.append(
-            Moment(
+            moment_of(
+                self.fluid,
+                total,
+                step,
                 at_s=self.now_s,
                 seconds=seconds,
-                arriving_per_s=total.offered / seconds,
-                throughput_per_s=total.read / seconds,
-                output_per_s=total.out / seconds,
                 latency_ms=drawn,
-                queued=float(self.fluid.queue.sum()),
-                dropped=total.dropped,
-                nodes=len(used),
-                cpu_use=float(cpu[used].mean()) if len(used) else 0.0,
-                remote_share=float(tiers[2]) / sent if sent > 0 else 0.0,
-                lin=lin(balance),
-                lit=self._lit(step.processed),
+                use=use,
                 moved=moved,
                 halted=int((pause > 0).sum()),
             )
         )
 
+    def totals(self) -> dict[str, FloatArray]:
+        """Tuples of each operator since the start: arrived, processed, dropped, and queued now."""
+        return self._counters.totals(self.fluid)
+
     # ---- parts
-
-    def node_use(self, step: FluidStep) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """CPU, memory and I/O use of each node in a step, as fractions."""
-        wiring, cluster = self.fluid.wiring, self.fluid.cluster
-        there = wiring.node_of >= 0
-        node, count = np.maximum(wiring.node_of, 0), len(cluster)
-        operators = wiring.topology.operators
-        held = np.array([o.mem_mb + o.state_mb / o.parallelism for o in operators])
-        io_bytes = np.array([o.io_bytes_per_tuple for o in operators])[wiring.operator_of]
-        reserve = group_sums(node, np.where(there, wiring.reserve_cores, 0.0), count)
-        mem = group_sums(node, np.where(there, held[wiring.operator_of], 0.0), count)
-        io = group_sums(node, step.processed * io_bytes / 1e6 / step.seconds, count)
-        return (
-            np.minimum(fraction(step.cores + reserve, cluster.cpu_cores), 1.0),
-            fraction(mem, cluster.mem_mb),
-            fraction(io, cluster.io_mb_s),
-        )
-
-    def _lit(self, processed: FloatArray) -> float:
-        wiring = self.fluid.wiring
-        found = [
-            lit(processed[wiring.span(i)])
-            for i, o in enumerate(wiring.topology.operators)
-            if o.kind is Kind.STATEFUL and o.parallelism > 1
-        ]
-        return max(found, default=0.0)
 
     def _wire(self, queue: FloatArray | None, old: Fluid | None = None) -> None:
         """Compile the plan that now runs, and carry the queues over."""
@@ -348,27 +307,13 @@ class SimRuntime:
         self.speed = self._machines.speed
         self._changed_s = self.now_s
 
-    def _close(self, fluid: Fluid) -> None:
-        """Add the counters of a plan that ends to those of its operators."""
-        for name in _COUNTERS:
-            self.closed[name] += np.add.reduceat(getattr(fluid, name), fluid.wiring.first[:-1])
-
-    def totals(self) -> dict[str, FloatArray]:
-        """Tuples of each operator since the start: arrived, processed, dropped, and queued now."""
-        first = self.fluid.wiring.first[:-1]
-        found = {
-            name: self.closed[name] + np.add.reduceat(getattr(self.fluid, name), first)
-            for name in _COUNTERS
-        }
-        return {**found, "queued": np.add.reduceat(self.fluid.queue, first)}
-
     def _events(self) -> None:
         """Let happen what is due."""
         known = self._machines.seen.names
         changed = self._machines.pass_time(self.now_s)
         while self._faults and self._faults[0].at_s <= self.now_s + 1e-9:
             fault = self._faults.popleft()
-            self._machines.strike(fault, fault.node or self._busiest(), self.now_s)
+            self._machines.strike(fault, fault.node or busiest(self.fluid), self.now_s)
             changed = True
         if changed:
             self._rewire()
@@ -387,15 +332,8 @@ class SimRuntime:
     def _rewire(self) -> None:
         """Go on under the same plan on other nodes, or at other speeds."""
         old = self.fluid
-        self._close(old)
+        self._counters.close(old)
         self._wire(old.queue, old)
-
-    def _busiest(self) -> str:
-        wiring, cluster = self.fluid.wiring, self.fluid.cluster
-        there = wiring.node_of >= 0
-        load = self.fluid.processed * wiring.service_s + wiring.reserve_cores
-        sums = group_sums(wiring.node_of[there], load[there], len(cluster))
-        return cluster.names[int(np.argmax(sums))]
 
     def _batch_s(self) -> float:
         clock = self.fluid.clock
@@ -405,33 +343,3 @@ class SimRuntime:
         """Source tuples that wait beyond those of the next batch."""
         waiting = float(self.fluid.queue[self.fluid.is_source].sum())
         return waiting if self.fluid.clock is None else max(0.0, waiting - MOST)
-
-
-_COUNTERS = ("arrived", "processed", "dropped")
-
-
-class _Sums:
-    """What adds up over the steps of an interval; instances as they were numbered last."""
-
-    def __init__(self) -> None:
-        self.offered = self.read = self.out = self.dropped = 0.0
-        self.per_operator: FloatArray = np.zeros(1)
-        self.step: FluidStep | None = None
-
-    def add(self, step: FluidStep) -> None:
-        """Add a step; one under another plan begins the sums by instance anew."""
-        before = self.step
-        same = before is not None and len(before.processed) == len(step.processed)
-        if before is None or not same or len(before.cores) != len(step.cores):
-            self.step = step
-            return
-        seconds = before.seconds + step.seconds
-        part = step.seconds / seconds
-        self.step = FluidStep(
-            seconds,
-            before.processed + step.processed,
-            before.able + step.able,
-            before.emitted + step.emitted,
-            before.cores * (1 - part) + step.cores * part,
-            before.link_use * (1 - part) + step.link_use * part,
-        )

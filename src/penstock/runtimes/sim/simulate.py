@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,13 +159,19 @@ def simulate(
         if loop is not None:
             loop.tick()
     decisions = tuple(e for e in told.values() if e.status is not DecisionStatus.NOTED)
+    events = _events(faults, told.values())
+    return SimulatedRun(strategy.name, runtime, first, events, decisions, runtime.changes)
+
+
+def _events(
+    faults: Sequence[SimulatedFault], told: Iterable[Decision]
+) -> tuple[SimulatedEvent, ...]:
+    """Faults and decisions, in the order in which they happened."""
     events = [SimulatedEvent(fault.at_s, str(fault), decision=False) for fault in faults]
     events += [
-        SimulatedEvent(e.now_s, headline(e), e.status is not DecisionStatus.NOTED)
-        for e in told.values()
+        SimulatedEvent(e.now_s, headline(e), e.status is not DecisionStatus.NOTED) for e in told
     ]
-    events.sort(key=lambda e: e.at_s)
-    return SimulatedRun(strategy.name, runtime, first, tuple(events), decisions, runtime.changes)
+    return tuple(sorted(events, key=lambda e: e.at_s))
 
 
 def settings(

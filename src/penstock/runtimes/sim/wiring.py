@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -77,6 +77,57 @@ class Wiring:
         return slice(int(self.first[operator]), int(self.first[operator + 1]))
 
 
+class _Routes:
+    """What flows where, worked out operator by operator in topological order."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        counts: IntArray,
+        spans: Sequence[slice],
+        senders: Sequence[int],
+        targets: Sequence[int],
+    ) -> None:
+        self._operators, self._edges = topology.operators, topology.edges
+        self._counts, self._spans, self._senders = counts, spans, senders
+        self.weight, self.flow = np.repeat(1.0 / counts, counts), np.zeros(len(counts))
+        self.shares: dict[int, FloatArray] = {}
+        self.mixes: dict[int, Mix] = {}
+        self.hops_us, self.sent, self.received = (np.zeros(len(self.weight)) for _ in range(3))
+
+    def arrive(self, i: int, into: Sequence[int], source_part: float, costs: CostProfile) -> None:
+        """Add up what comes to the instances of an operator, and what its hops cost them."""
+        operators, senders, count = self._operators, self._senders, int(self._counts[i])
+        span = self._spans[i]
+        got = {
+            e: self.shares[e] * self.flow[senders[e]] * operators[senders[e]].selectivity
+            for e in into
+        }
+        arriving = np.sum(list(got.values()), axis=0) if into else np.zeros(count)
+        if operators[i].kind is Kind.SOURCE:
+            arriving = arriving + source_part / count
+        self.flow[i] = float(arriving.sum())
+        if self.flow[i] > 0:
+            self.weight[span] = arriving / self.flow[i]
+        for e in into:
+            part = np.divide(got[e], arriving, out=np.zeros(count), where=arriving > 0)
+            came = self.mixes[e].arrived
+            self.hops_us[span] += part * cost_us(came, costs.hop_cpu_us)
+            self.received[span] += part * came[:, 2] * operators[senders[e]].tuple_bytes
+
+    def leave(self, i: int, e: int, share: FloatArray, ends: Ends, costs: CostProfile) -> None:
+        """Distribute what an operator emits on an edge over the edge's targets."""
+        operator, span = self._operators[i], self._spans[i]
+        if self._edges[e].grouping is Grouping.LOCAL_OR_SHUFFLE:
+            self.shares[e], self.mixes[e] = kept_local(self.weight[span], share, ends)
+        else:
+            self.shares[e] = share
+            self.mixes[e] = repartitioned(self.weight[span], share, ends)
+        went = self.mixes[e].sent
+        self.hops_us[span] += operator.selectivity * cost_us(went, costs.hop_cpu_us)
+        self.sent[span] += operator.selectivity * went[:, 2] * operator.tuple_bytes
+
+
 def wire(
     topology: Topology,
     plan: Plan,
@@ -110,39 +161,22 @@ def wire(
     node_of, process_of, place = _places(plan, cluster)
     senders, targets = ([index[getattr(e, end)] for e in edges] for end in ("source", "target"))
 
-    weight, flow = np.repeat(1.0 / counts, counts), np.zeros(len(counts))
-    shares: dict[int, FloatArray] = {}
-    mixes: dict[int, Mix] = {}
-    hops_us, sent, received = (np.zeros(len(weight)) for _ in range(3))
+    routes = _Routes(topology, counts, spans, senders, targets)
     for name in topology.order:
         i = index[name]
-        operator, span = operators[i], spans[i]
         into = [e for e, j in enumerate(targets) if j == i]
-        got = {e: shares[e] * flow[senders[e]] * operators[senders[e]].selectivity for e in into}
-        arriving = np.sum(list(got.values()), axis=0) if into else np.zeros(counts[i])
-        if operator.kind is Kind.SOURCE:
-            arriving = arriving + source_parts[name] / counts[i]
-        flow[i] = float(arriving.sum())
-        if flow[i] > 0:
-            weight[span] = arriving / flow[i]
-        for e in into:
-            part = np.divide(got[e], arriving, out=np.zeros(counts[i]), where=arriving > 0)
-            hops_us[span] += part * cost_us(mixes[e].arrived, costs.hop_cpu_us)
-            received[span] += part * mixes[e].arrived[:, 2] * operators[senders[e]].tuple_bytes
+        routes.arrive(i, into, source_parts.get(name, 0.0), costs)
         for e in [e for e, j in enumerate(senders) if j == i]:
             to = spans[targets[e]]
+            span = spans[i]
             ends = Ends(process_of[span], process_of[to], place[span], place[to])
             share = _share(edges[e], int(counts[targets[e]]), plan, keys, routers or {})
-            if edges[e].grouping is Grouping.LOCAL_OR_SHUFFLE:
-                shares[e], mixes[e] = kept_local(weight[span], share, ends)
-            else:
-                shares[e], mixes[e] = share, repartitioned(weight[span], share, ends)
-            hops_us[span] += operator.selectivity * cost_us(mixes[e].sent, costs.hop_cpu_us)
-            sent[span] += operator.selectivity * mixes[e].sent[:, 2] * operator.tuple_bytes
+            routes.leave(i, e, share, ends, costs)
     own_us = [costs.cpu_us_per_tuple.get(o.name, o.cpu_us_per_tuple) for o in operators]
     overhead = costs.task_ms * 1e-3 / costs.batch_s if costs.micro_batch else 0.0
     in_order = range(len(edges))
-    every = tuple(shares[e] for e in in_order)
+    weight, mixes = routes.weight, routes.mixes
+    every = tuple(routes.shares[e] for e in in_order)
     return Wiring(
         topology=topology,
         first=first,
@@ -150,18 +184,18 @@ def wire(
         node_of=node_of,
         process_of=process_of,
         weight=weight,
-        flow=flow,
+        flow=routes.flow,
         shares=every,
         mixes=tuple(mixes[e] for e in in_order),
         tiers=np.array([weight[spans[senders[e]]] @ mixes[e].sent for e in in_order]).reshape(
             -1, 3
         ),
-        service_s=(np.repeat(own_us, counts) + hops_us) * 1e-6,
+        service_s=(np.repeat(own_us, counts) + routes.hops_us) * 1e-6,
         # What tasks cost in a micro-batch engine may be declared already.
         reserve_cores=np.repeat([max(o.cpu_pct / 100.0, overhead) for o in operators], counts),
-        sent_bytes=sent,
-        received_bytes=received,
-        layers=layers_of(topology, first, every, flow),
+        sent_bytes=routes.sent,
+        received_bytes=routes.received,
+        layers=layers_of(topology, first, every, routes.flow),
     )
 
 
