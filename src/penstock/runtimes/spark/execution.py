@@ -26,7 +26,7 @@ from penstock.runtimes.spark.measurement_window import MeasurementWindow
 from penstock.runtimes.spark.options import Options
 from penstock.runtimes.spark.recorder import PLAN, MetricsRecorder
 from penstock.state.files.filesystem import is_address
-from penstock.store.records import RunRecord
+from penstock.store.records import STATE, RunRecord
 from penstock.strategies import Request, Strategy
 
 #: Why there is a plan before anything ran.
@@ -125,6 +125,8 @@ class Execution:
             next_batch=lambda: self.driver.next_batch,
         )
         self.recorder.plan(self.plan, FIRST)
+        for note in self.driver.commit_log.notes:
+            self.recorder.event(STATE, note)
         done = self.driver.commit_log.committed(self.driver.commit_log.last_commit()) or {}
         self._elapsed_before = float(done.get("elapsed_s", 0.0))
         self._began = time.monotonic()
