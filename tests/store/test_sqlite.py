@@ -209,6 +209,7 @@ def test_a_file_that_may_only_be_read(open_folder: Path, run_as_nobody: AsNobody
 
 def test_a_folder_that_may_only_be_read(open_folder: Path, run_as_nobody: AsNobody) -> None:
     path = filled(open_folder / "m.db")
+    path.chmod(0o644)  # it was for its own user alone
     open_folder.chmod(0o555)
     with run_as_nobody():
         assert "cannot be" in refusal(open_folder / "new.db")

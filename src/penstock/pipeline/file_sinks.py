@@ -33,7 +33,7 @@ from penstock.pipeline.json_writer import encode_lines
 from penstock.pipeline.steps import Attempt, StagedFile
 from penstock.state.files.checked_json import pack_json, unpack_json
 from penstock.state.files.checksum import Damaged
-from penstock.state.files.durable import create_file, make_folder, sync_folder, write_file
+from penstock.state.files.durable import OPEN, create_file, make_folder, sync_folder, write_file
 
 #: What a folder's files may be.
 FORMATS = ("parquet", "jsonl")
@@ -93,12 +93,12 @@ class Files:
         OutputTaken
             When it has the results of another one.
         """
-        make_folder(self._root, sync=self.sync)
+        make_folder(self._root, sync=self.sync, mode=OPEN)
         marker = self._root / MARKER
         owner = _read_json(marker)
         if owner is None and not self._batches():
             content = pack_json({"checkpoint": checkpoint})
-            create_file(marker, lambda out: out.write(content), sync=self.sync)
+            create_file(marker, lambda out: out.write(content), sync=self.sync, mode=OPEN)
             owner = _read_json(marker)
         if owner is None or owner.get("checkpoint") != checkpoint:
             raise OutputTaken(
@@ -121,7 +121,7 @@ class Files:
             else:
                 out.write(encode_lines(table))
 
-        write_file(target, write, sync=self.sync)
+        write_file(target, write, sync=self.sync, mode=OPEN)
         schema = "" if self.format == "parquet" else _packed_schema(table.schema)
         return StagedFile(name, table.num_rows, target.stat().st_size, schema)
 
@@ -149,7 +149,7 @@ class Files:
             if path.name not in told:
                 path.unlink()
         content = pack_json({**asdict(attempt), "files": [asdict(one) for one in staged]})
-        write_file(folder / MANIFEST, lambda out: out.write(content), sync=self.sync)
+        write_file(folder / MANIFEST, lambda out: out.write(content), sync=self.sync, mode=OPEN)
         self._make_way(final, attempt)
         folder.rename(final)
         if self.sync:
@@ -168,7 +168,7 @@ class Files:
                 "over, or two sinks write to one folder. Give each sink a folder of its own"
             )
         aside = self._root / STAGING / f"replaced-{uuid.uuid4().hex}"
-        make_folder(aside.parent, sync=False)
+        make_folder(aside.parent, sync=False, mode=OPEN)
         final.rename(aside)
         shutil.rmtree(aside)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -156,6 +158,7 @@ def _sqlite(path: str, read_only: bool) -> Database:
 
 
 def _sqlite_writer(path: str) -> Connection:
+    _private(path)
     connection = _file(path)
     try:
         # Readers do not wait for the writer, nor it for them; a crash of the machine may cost the
@@ -199,6 +202,13 @@ def _sqlite_reader(path: str) -> Connection:
         connection.close()
         raise
     return connection
+
+
+def _private(path: str) -> None:
+    """Make the file, for this user alone, if it is not there; SQLite's others follow its mode."""
+    if path != ":memory:":
+        with contextlib.suppress(OSError):  # SQLite says better what is wrong
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _file(target: str, *, uri: bool = False) -> sqlite3.Connection:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.model import InvalidValue
+from penstock.state.files.durable import PRIVATE
 from penstock.state.files.filesystem import is_address
 
 
@@ -56,7 +57,7 @@ class RunFolder:
         self.path = Path(checkpoint).expanduser().absolute()
         self.checkpoint = str(self.path)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         except OSError as error:
             allowed = f"a folder that can be made ({error.strerror})"
             raise InvalidValue("checkpoint", "a run", allowed, str(checkpoint)) from error

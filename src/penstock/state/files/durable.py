@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
+#: Modes of folders that are made: for the user of the job alone, or as the umask says.
+PRIVATE, OPEN = 0o700, 0o777
+
 #: Longest name of an operator's folder; longer ones are shortened and told apart by a hash.
 MAX_NAME = 160
 
@@ -38,13 +41,13 @@ def folder_name(operator: str) -> str:
     return name
 
 
-def make_folder(folder: Path, *, sync: bool) -> None:
+def make_folder(folder: Path, *, sync: bool, mode: int = PRIVATE) -> None:
     """Make a folder and those above it, as far as they are missing."""
-    missing = [folder, *folder.parents] if sync else []
-    missing = [one for one in missing if not one.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for one in missing:
-        sync_folder(one.parent)
+    for one in reversed([folder, *folder.parents]):
+        if not one.exists():
+            one.mkdir(mode=mode, exist_ok=True)
+            if sync:
+                sync_folder(one.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -56,20 +59,24 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_file(path: Path, write: Callable[[IO[bytes]], object], *, sync: bool = False) -> None:
+def write_file(
+    path: Path, write: Callable[[IO[bytes]], object], *, sync: bool = False, mode: int = PRIVATE
+) -> None:
     """Write a file, in place of one of that name."""
-    with _partial(path, write, sync=sync) as partial:
+    with _partial(path, write, sync, mode) as partial:
         partial.replace(path)
     if sync:
         sync_folder(path.parent)
 
 
-def create_file(path: Path, write: Callable[[IO[bytes]], object], *, sync: bool = False) -> bool:
+def create_file(
+    path: Path, write: Callable[[IO[bytes]], object], *, sync: bool = False, mode: int = PRIVATE
+) -> bool:
     """Write a file unless there is one of that name; return whether it was written.
 
     Of several processes that create the same file exactly one succeeds.
     """
-    with _partial(path, write, sync=sync) as partial:
+    with _partial(path, write, sync, mode) as partial:
         try:
             os.link(partial, path)
         except FileExistsError:
@@ -80,9 +87,11 @@ def create_file(path: Path, write: Callable[[IO[bytes]], object], *, sync: bool 
 
 
 @contextlib.contextmanager
-def _partial(path: Path, write: Callable[[IO[bytes]], object], *, sync: bool) -> Iterator[Path]:
+def _partial(
+    path: Path, write: Callable[[IO[bytes]], object], sync: bool, mode: int
+) -> Iterator[Path]:
     """Write under another name first, which is gone afterwards."""
-    make_folder(path.parent, sync=sync)
+    make_folder(path.parent, sync=sync, mode=mode)
     partial = path.with_name(f".{uuid.uuid4().hex}")
     try:
         with partial.open("wb") as out:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from penstock.state.files.checksum import ChecksumWriter, Damaged, content_bytes, verify
-from penstock.state.files.durable import folder_name, write_file
+from penstock.state.files.durable import folder_name, make_folder, write_file
 from penstock.state.files.hashes import hash_path, map_hashes, write_hashes
 from penstock.state.sorted_rows import SortedRows
 from penstock.state.table import KeyedTable, changes, last_changes
@@ -181,7 +181,7 @@ class LocalSegments:
     def take(self, operator: str, instance: int, segment: Segment, other: LocalSegments) -> None:
         """Move a segment here from another folder of the same disk."""
         path = self.path(operator, instance, segment)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, sync=self.sync)
         hash_path(path).unlink(missing_ok=True)
         other.path(operator, instance, segment).replace(path)
 
