@@ -12,7 +12,7 @@ import os
 import random
 import tempfile
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -92,9 +92,9 @@ def test_the_results_are_those_of_an_undisturbed_run(group: int) -> None:
     for at, fault, again in list(schedules())[group::GROUPS]:
         with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
             folder = Path(scratch)
-            hit = [crash_everywhere(lambda f=folder: run(f), [folder], at=at, fault=fault, seed=at)]
+            hit = [crash_everywhere(partial(run, folder), [folder], at=at, fault=fault, seed=at)]
             if again is not None:
-                hit.append(crash_everywhere(lambda f=folder: run(f), [folder], at=again))
+                hit.append(crash_everywhere(partial(run, folder), [folder], at=again))
             run(folder)
             told = ", then ".join(f"{fault} at {points.happened}" for points in hit)
             assert results(folder) == expected, f"PENSTOCK_SEED={SEED}: {told}"
