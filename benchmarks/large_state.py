@@ -73,19 +73,19 @@ def _resident() -> tuple[float, float]:
 class Instance:
     """The state of one instance, batch after batch."""
 
-    def __init__(self, home: StateStore) -> None:
-        self.home, self.version = home, -1
+    def __init__(self, store: StateStore) -> None:
+        self.store, self.version = store, -1
 
     def batch(self, changed: pa.Table, *, get: bool) -> tuple[float, float, bool]:
         """Run a batch; return its seconds, those of CPU, and whether it wrote everything."""
         started, cpu = time.perf_counter(), time.process_time()
-        state = self.home.load("op", 0, ("key",), self.version)
+        state = self.store.load("op", 0, ("key",), self.version)
         if get:
             found = state.get(changed)
             assert found is not None
             assert found.num_rows == changed.num_rows
         state = state.put(changed)
-        saved = self.home.save("op", 0, self.version, self.version + 1, changed, state)
+        saved = self.store.save("op", 0, self.version, self.version + 1, changed, state)
         self.version += 1
         return time.perf_counter() - started, time.process_time() - cpu, saved.segment.whole
 
@@ -94,8 +94,8 @@ def measure(
     sizes: list[int], touched: int, batches: int, memory_mb: float, folder: Path
 ) -> list[dict[str, Any]]:
     """Grow to every size, and run batches there."""
-    home = StateStore(StateConfig("checkpoint", str(folder), memory_mb=memory_mb), folder, "bench")
-    instance, watch, rng = Instance(home), Memory(), np.random.default_rng(0)
+    store = StateStore(StateConfig("checkpoint", str(folder), memory_mb=memory_mb), folder, "bench")
+    instance, watch, rng = Instance(store), Memory(), np.random.default_rng(0)
     reached, found = 0, []
     for size in sizes:
         growing = []
@@ -119,7 +119,7 @@ def measure(
                 "pause_cpu_ms": 1000 * max((cpu for _, cpu in pauses), default=0.0),
                 "pauses": len(pauses),
                 **watch.since(),
-                "rows_mb": home.load("op", 0, ("key",), instance.version).bytes() / 1e6,
+                "rows_mb": store.load("op", 0, ("key",), instance.version).bytes() / 1e6,
             }
         )
         Console(stderr=True).print(f"{size:,} keys", style="dim")

@@ -90,7 +90,7 @@ def measure(name: str, keys: int, touched: list[int], batches: int, folder: Path
         result["batches"][size] = dict(zip(("get_ms", "put_ms", "cpu_ms"), figures, strict=True))
     after = resident_mb()
     result["own_mb"], result["mapped_mb"] = (a - b for a, b in zip(after, before, strict=True))
-    _, result["tidy_s"], _ = timed(store.tidy)
+    _, result["compact_s"], _ = timed(store.compact)
     store.close()
     del store
     result["disk_mb"] = disk_mb(folder)
@@ -128,7 +128,7 @@ def batch(store: Store, numbers: Any) -> tuple[float, float, float]:
         raise AssertionError(f"{found.num_rows} of {len(numbers)} keys were found")
     _, put_s, put_cpu_s = timed(partial(store.put, added(found)))
     if store.due:
-        store.tidy()
+        store.compact()
     return get_s, put_s, get_cpu_s + put_cpu_s
 
 
@@ -180,7 +180,7 @@ def main() -> None:
                     f"({batch['cpu_ms']:.0f})"
                 )
             cells += [f"{got[k]:,.0f}" for k in ("own_mb", "mapped_mb", "disk_mb")]
-            cells += [f"{got[k]:.2f}" for k in ("load_s", "tidy_s", "reopen_s")]
+            cells += [f"{got[k]:.2f}" for k in ("load_s", "compact_s", "reopen_s")]
             print("| " + " | ".join(cells) + " |", flush=True)
 
 

@@ -35,13 +35,13 @@ class Store(Protocol):
         """Rows of the keys."""
 
     def put(self, changed: pa.Table) -> None:
-        """Put rows in the place of old ones."""
+        """Put rows that replace old ones."""
 
     @property
     def due(self) -> bool:
-        """Whether it is time to `tidy`."""
+        """Whether it is time to `compact`."""
 
-    def tidy(self) -> None:
+    def compact(self) -> None:
         """Do what is put off from batch to batch, such as merging."""
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Memory:
     def due(self) -> bool:
         return self.table.due_for_compaction
 
-    def tidy(self) -> None:
+    def compact(self) -> None:
         self.table = self.table.compact()
 
     def close(self) -> None:
@@ -86,12 +86,12 @@ class Mapped(Memory):
 
     def load(self, content: pa.Table) -> None:
         super().load(content)
-        self.tidy()
+        self.compact()
 
     def open(self) -> None:
         self.table = LocalSegments.map(BY, self.file)
 
-    def tidy(self) -> None:
+    def compact(self) -> None:
         """Write a new file and map it; the old one goes when nobody has it mapped any more."""
         fresh = self.file.with_suffix(".new")
         write(self.table, fresh)
@@ -99,7 +99,7 @@ class Mapped(Memory):
         self.open()
 
     def close(self) -> None:
-        self.tidy()
+        self.compact()
 
 
 def write(table: KeyedTable, file: Path) -> None:
@@ -151,7 +151,7 @@ class Sqlite:
         with self.db:
             self.db.executemany(upsert, zip(*columns, strict=True))
 
-    def tidy(self) -> None:
+    def compact(self) -> None:
         self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
@@ -200,11 +200,11 @@ class Lmdb:
         with self.db.begin(write=True) as transaction, transaction.cursor() as cursor:
             cursor.putmulti(_packed(changed))
 
-    def tidy(self) -> None:
+    def compact(self) -> None:
         self.db.sync(True)
 
     def close(self) -> None:
-        self.tidy()
+        self.compact()
         self.db.close()
 
 
@@ -244,7 +244,7 @@ class Rocksdb:
             batch.put(key, value)
         self.db.write(batch)
 
-    def tidy(self) -> None:
+    def compact(self) -> None:
         self.db.flush()
         self.db.compact_range(None, None)
 

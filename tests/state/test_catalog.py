@@ -24,7 +24,7 @@ def spans(blocks: tuple[FragmentedSegment, ...]) -> list[tuple[int, int]]:
     return [(one.first, one.last) for one in blocks]
 
 
-RUNS = st.lists(
+SPANS = st.lists(
     st.tuples(st.integers(0, 7), st.integers(0, 4)).map(lambda it: (it[0], it[0] + it[1])),
     max_size=9,
     unique=True,
@@ -32,20 +32,20 @@ RUNS = st.lists(
 
 
 def test_a_chain_goes_back_to_the_last_snapshot() -> None:
-    runs = [block(0, 0), block(1, 1), block(0, 2), block(3, 3), block(2, 2), block(4, 4)]
-    assert spans(chain(runs, 4)) == [(4, 4), (3, 3), (0, 2)]
-    assert spans(chain(runs, 2)) == [(0, 2)], "the smallest first wins"
-    assert spans(chain(runs, 1)) == [(1, 1), (0, 0)]
-    assert chain(runs, -1) == ()
+    parts = [block(0, 0), block(1, 1), block(0, 2), block(3, 3), block(2, 2), block(4, 4)]
+    assert spans(chain(parts, 4)) == [(4, 4), (3, 3), (0, 2)]
+    assert spans(chain(parts, 2)) == [(0, 2)], "the smallest first wins"
+    assert spans(chain(parts, 1)) == [(1, 1), (0, 0)]
+    assert chain(parts, -1) == ()
 
 
 def test_a_run_that_leads_to_a_gap_is_passed_over() -> None:
-    runs = [block(0, 5), block(3, 9), block(6, 9)]
-    assert spans(chain(runs, 9)) == [(6, 9), (0, 5)]
+    parts = [block(0, 5), block(3, 9), block(6, 9)]
+    assert spans(chain(parts, 9)) == [(6, 9), (0, 5)]
 
 
 @pytest.mark.parametrize(
-    ("runs", "version", "missing"),
+    ("parts", "version", "missing"),
     [
         ([], 0, 0),
         ([(0, 3)], 4, 4),
@@ -55,20 +55,20 @@ def test_a_run_that_leads_to_a_gap_is_passed_over() -> None:
     ],
 )
 def test_the_missing_version_is_named(
-    runs: list[tuple[int, int]], version: int, missing: int
+    parts: list[tuple[int, int]], version: int, missing: int
 ) -> None:
     with pytest.raises(ChainBroken, match=f"no segment ends at version {missing}") as caught:
-        chain([block(*run) for run in runs], version)
+        chain([block(*part) for part in parts], version)
     assert (caught.value.version, caught.value.missing) == (version, missing)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 @settings(max_examples=300, deadline=None)
-@given(RUNS, st.integers(0, 9))
+@given(SPANS, st.integers(0, 9))
 def test_a_chain_covers_every_version_once_and_is_found_when_there_is_one(
-    runs: list[tuple[int, int]], version: int
+    parts: list[tuple[int, int]], version: int
 ) -> None:
-    blocks = [block(*run) for run in runs]
+    blocks = [block(*part) for part in parts]
     possible = any(
         covers(subset, version)
         for size in range(1, len(blocks) + 1)
@@ -87,9 +87,9 @@ def covers(blocks: tuple[FragmentedSegment, ...], version: int) -> bool:
 
 
 @settings(max_examples=100, deadline=None)
-@given(RUNS)
-def test_what_is_retained_is_enough_and_nothing_of_it_can_go(runs: list[tuple[int, int]]) -> None:
-    blocks = [block(*run) for run in runs]
+@given(SPANS)
+def test_what_is_retained_is_enough_and_nothing_of_it_can_go(parts: list[tuple[int, int]]) -> None:
+    blocks = [block(*part) for part in parts]
     versions = [v for v in range(10) if whole(blocks, v)]
     catalog = Catalog(blocks)
     gone = catalog.retain("t", "count", 0, versions)

@@ -55,7 +55,7 @@ class StrictlyMore(Broken):
 
 
 class FirstOnly(Broken):
-    """Needs the raw fragments: survives no loss."""
+    """Needs the data fragments: survives no loss."""
 
     def decode(self, fragments: Iterable[bytes | memoryview]) -> bytes:
         given = [f for f in fragments if (it := Header.of(f)) is not None and it.index < self.r]
@@ -80,7 +80,7 @@ class Trusting(Broken):
 
 
 class Mixing(Broken):
-    """Joins the raw bytes of whatever comes."""
+    """Joins the bytes of whatever comes."""
 
     code = Code(3, 0)
 

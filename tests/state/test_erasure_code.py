@@ -63,11 +63,11 @@ def test_tiny_blobs(r: int, c: int, size: int) -> None:
 
 def test_every_flipped_bit_makes_a_fragment_corrupt() -> None:
     fragment = bytearray(Code(2, 1).encode(b"some state")[1])
-    for place in range(len(fragment)):
+    for at in range(len(fragment)):
         for bit in (1, 128):
-            fragment[place] ^= bit
+            fragment[at] ^= bit
             assert Header.of(bytes(fragment)) is None
-            fragment[place] ^= bit
+            fragment[at] ^= bit
     assert Header.of(bytes(fragment)) is not None
 
 

@@ -1,4 +1,4 @@
-"""Where fragments lie: never at home, even, apart; and what that survives, to the node."""
+"""Where fragments are: one a node, evenly, none on the instance's own; and what that survives."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def names(count: int) -> list[str]:
     return [f"n{i}" for i in range(count)]
 
 
-def survives(home: str, runs: Iterable[FragmentPlacement], lost: Iterable[str]) -> bool:
+def survives(node: str, segments: Iterable[FragmentPlacement], lost: Iterable[str]) -> bool:
     """Encode, lose nodes, and really decode."""
     gone = set(lost)
-    if home not in gone:
+    if node not in gone:
         return True
-    for run in runs:
-        if not run.backup_nodes:
+    for segment in segments:
+        if not segment.backup_nodes:
             return False
-        pieces = zip(run.backup_nodes, Code(run.r, run.c).encode(BLOB), strict=True)
+        pieces = zip(segment.backup_nodes, Code(segment.r, segment.c).encode(BLOB), strict=True)
         try:
             assert (
                 Code.decode([piece for backup_node, piece in pieces if backup_node not in gone])
@@ -91,34 +91,34 @@ def test_two_nodes_keep_one_copy_and_a_single_one_none() -> None:
 )
 def test_the_tolerance_is_exact(n: int, codes: list[tuple[int, int, str, int]], moved: int) -> None:
     nodes = names(n)
-    # Runs may be older than the newest node, and the home may have moved onto a keeper since.
-    runs = [place_fragments("n0", key, nodes[:older], r, c) for r, c, key, older in codes]
-    home = nodes[moved % n]
-    said = tolerance(home, runs, nodes)
-    exact(home, runs, said.nodes, [[node] for node in nodes])
+    # Segments may be older than the newest node, and the instance may have moved to a backup node.
+    segments = [place_fragments("n0", key, nodes[:older], r, c) for r, c, key, older in codes]
+    node = nodes[moved % n]
+    said = tolerance(node, segments, nodes)
+    exact(node, segments, said.nodes, [[one] for one in nodes])
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 8), st.data())
 def test_the_tolerance_counts_what_is_lost_already(n: int, data: st.DataObject) -> None:
     nodes = names(n)
-    runs = [
+    segments = [
         place_fragments(
             "n0", "k", nodes, data.draw(st.integers(1, 3)), data.draw(st.integers(0, 3))
         )
     ]
     dead = set(data.draw(st.lists(st.sampled_from(nodes), unique=True)))
-    said = tolerance("n0", runs, [node for node in nodes if node not in dead])
+    said = tolerance("n0", segments, [node for node in nodes if node not in dead])
     if said.nodes < 0:
-        assert not survives("n0", runs, dead)
+        assert not survives("n0", segments, dead)
         assert str(said).startswith("cannot be restored")
     else:
-        exact("n0", runs, said.nodes, [[node] for node in nodes if node not in dead], dead)
+        exact("n0", segments, said.nodes, [[one] for one in nodes if one not in dead], dead)
 
 
 def exact(
-    home: str,
-    runs: list[FragmentPlacement],
+    node: str,
+    segments: list[FragmentPlacement],
     said: int,
     groups: Iterable[list[str]],
     dead: Iterable[str] = (),
@@ -126,9 +126,9 @@ def exact(
     """No loss of `said` groups is fatal, and some loss of one more is."""
     every, gone = list(groups), set(dead)
     for lost in combinations(every, said):
-        assert survives(home, runs, gone.union(*lost)), f"{lost} should be survived"
+        assert survives(node, segments, gone.union(*lost)), f"{lost} should be survived"
     assert any(
-        not survives(home, runs, gone.union(*lost)) for lost in combinations(every, said + 1)
+        not survives(node, segments, gone.union(*lost)) for lost in combinations(every, said + 1)
     ), f"{said + 1} should not always be survived"
 
 
@@ -144,13 +144,13 @@ def test_c_losses_are_survived_and_the_home_is_one_more() -> None:
 
 def test_load_is_even_over_nodes() -> None:
     nodes = names(12)
-    held: Counter[str] = Counter()
+    kept: Counter[str] = Counter()
     data: Counter[str] = Counter()
     for i in range(1200):
         made = place_fragments(nodes[i % 12], f"topology/op{i % 7}/{i}", nodes, 4, 2)
-        held.update(made.backup_nodes)
+        kept.update(made.backup_nodes)
         data.update(made.backup_nodes[: made.r])
-    for counted in (held, data):
+    for counted in (kept, data):
         mean = sum(counted.values()) / 12
         assert max(counted.values()) < 1.15 * mean
         assert min(counted.values()) > 0.85 * mean

@@ -38,7 +38,7 @@ def blocks(count: int, r: int = 4, c: int = 2, nodes: int = 12) -> list[Fragment
     st.sampled_from(NODES),
 )
 def test_a_plan_rebuilds_or_names_what_is_missing(
-    count: int, r: int, c: int, nodes: int, dead: set[str], home: str
+    count: int, r: int, c: int, nodes: int, dead: set[str], target: str
 ) -> None:
     chain = blocks(count, r, c, nodes)
     alive = set(NODES) - dead
@@ -47,13 +47,13 @@ def test_a_plan_rebuilds_or_names_what_is_missing(
     hopeless = [one for one in chain if len(left[one]) < one.r]
     if hopeless:
         with pytest.raises(Unrecoverable) as caught:
-            plan_recovery(chain, alive, home)
+            plan_recovery(chain, alive, target)
         assert [it.segment for it in caught.value.missing] == hopeless
         for it in caught.value.missing:
             assert str(it.segment) in str(caught.value)
             assert set(it.lost_with) == set(it.segment.backup_nodes) & dead
         return
-    plan = plan_recovery(chain, alive, home)
+    plan = plan_recovery(chain, alive, target)
     for one in chain:
         blob = f"version {one.last}".encode()
         fragments = Code(one.r, one.c).encode(blob)
@@ -64,8 +64,8 @@ def test_a_plan_rebuilds_or_names_what_is_missing(
         assert sorted(p.backup_node for p in pulls + spares) == sorted(left[one])
         for pull in pulls + spares:
             assert one.backup_nodes[pull.index] == pull.backup_node
-        if home in left[one]:
-            assert home in [pull.backup_node for pull in pulls], "what is at home costs nothing"
+        if target in left[one]:
+            assert target in [pull.backup_node for pull in pulls], "that costs nothing"
 
 
 def test_exactly_r_are_enough_and_r_minus_1_are_not() -> None:

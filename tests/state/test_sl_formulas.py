@@ -19,7 +19,7 @@ STATE = b"".join(i.to_bytes(3, "big") for i in range(70_000))
 def test_eq_24_in_the_papers_example() -> None:
     assert fit_code(5, 3, peers=8) == (5, 3)
     assert EXAMPLE.total == len(EXAMPLE.encode(STATE)) == 8
-    kept = place_fragments("home", "v/0", [f"up{i}" for i in range(8)], 5, 3)
+    kept = place_fragments("own", "v/0", [f"up{i}" for i in range(8)], 5, 3)
     assert kept.r + kept.c == len(kept.backup_nodes) == 8
 
 
@@ -27,7 +27,7 @@ def test_eq_24_in_the_papers_example() -> None:
 def test_eq_24_for_every_number_of_places(u: int) -> None:
     for r in range(1, 9):
         for c in range(6):
-            made = place_fragments("home", "v/0", [f"up{i}" for i in range(u)], r, c)
+            made = place_fragments("own", "v/0", [f"up{i}" for i in range(u)], r, c)
             assert made.r + made.c == len(made.backup_nodes) == min(u, r + c)
             assert made.c == min(c, u - 1), "parity fragments go last: they are what is promised"
 
@@ -65,23 +65,23 @@ def test_alg_5_c_losses_are_survived_and_not_one_more(lost: int) -> None:
         alive = set(backup_nodes) - set(gone)
         left = [fragments[backup_node] for backup_node in sorted(alive)]
         if lost <= EXAMPLE.c:
-            plan = plan_recovery([block], alive, "home")
+            plan = plan_recovery([block], alive, "own")
             assert len(plan.pulls) == EXAMPLE.r
             assert Code.decode([fragments[pull.backup_node] for pull in plan.pulls]) == b"state"
             assert Code.decode(left) == b"state"
         else:
             with pytest.raises(Unrecoverable):
-                plan_recovery([block], alive, "home")
+                plan_recovery([block], alive, "own")
             with pytest.raises(TooFewFragments):
                 Code.decode(left)
 
 
 def test_the_promise_is_in_nodes_not_in_instances() -> None:
     # Eight upstream instances on four nodes, as the paper would do it, against one per node.
-    nodes = ["home", *(f"n{i}" for i in range(8))]
+    nodes = ["own", *(f"n{i}" for i in range(8))]
     shared = FragmentedSegment("t", "v", 0, 0, 0, 5, 3, tuple(f"n{i % 4}" for i in range(8)))
-    assert tolerance("home", [shared], nodes).nodes == 2, "the home and one node; two are too many"
-    assert tolerance("home", [place_fragments("home", "v/0", nodes, 5, 3)], nodes).nodes == 4
+    assert tolerance("own", [shared], nodes).nodes == 2, "two besides its own are too many"
+    assert tolerance("own", [place_fragments("own", "v/0", nodes, 5, 3)], nodes).nodes == 4
 
 
 def test_alg_6_goes_on_where_a_child_matches_and_gives_up_where_none_does() -> None:

@@ -74,26 +74,26 @@ def test_a_collision_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def saved(root: Path, versions: range, **options: Any) -> StateStore:
-    home = StateStore(StateConfig("checkpoint", str(root), **options), root, "t")
+    store = StateStore(StateConfig("checkpoint", str(root), **options), root, "t")
     clear_cache()
     state = KeyedTable(("k",))
     for version in versions:
         changed = table([(version, version), (0, version)])
         state = state.put(changed)
-        state = home.save("op", 0, version - 1, version, changed, state).state
+        state = store.save("op", 0, version - 1, version, changed, state).state
     clear_cache()
-    return home
+    return store
 
 
 @pytest.mark.parametrize("version", [0, 1, 7, 8, 21, 64, 70, 150])
 def test_every_committed_version_loads(tmp_path: Path, version: int) -> None:
-    home = saved(tmp_path, range(version + 1))
+    store = saved(tmp_path, range(version + 1))
     expected = {k: (version if k == 0 else k) for k in range(version + 1)}
-    assert content(home.load("op", 0, ("k",), version)) == expected
+    assert content(store.load("op", 0, ("k",), version)) == expected
     if version:
         # The one before it, for a batch that has to be run again.
         before = {k: (version - 1 if k == 0 else k) for k in range(version)}
-        assert content(home.load("op", 0, ("k",), version - 1)) == before
+        assert content(store.load("op", 0, ("k",), version - 1)) == before
 
 
 def test_old_files_go_and_chains_stay_short(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_old_files_go_and_chains_stay_short(tmp_path: Path) -> None:
 
 
 def test_state_beyond_its_memory_is_mapped(tmp_path: Path) -> None:
-    home = StateStore(StateConfig("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
+    store = StateStore(StateConfig("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
     clear_cache()
     rng = np.random.default_rng(0)
     state, expected = KeyedTable(("k",)), {}
@@ -115,7 +115,7 @@ def test_state_beyond_its_memory_is_mapped(tmp_path: Path) -> None:
             changed = changes([changed, removal(gone, ("k",))])
         else:
             removed = set()
-        state = home.save("op", 0, version - 1, version, changed, state.put(changed)).state
+        state = store.save("op", 0, version - 1, version, changed, state.put(changed)).state
         expected.update(dict.fromkeys(keys.tolist(), version))
         for key in removed:
             expected.pop(key, None)
@@ -130,18 +130,18 @@ def test_state_beyond_its_memory_is_mapped(tmp_path: Path) -> None:
         k: v for k, v in expected.items() if k % 7 == 0
     }
     clear_cache()
-    assert content(home.load("op", 0, ("k",), 11)) == expected
+    assert content(store.load("op", 0, ("k",), 11)) == expected
 
 
 def test_a_missing_version_is_never_an_empty_start(tmp_path: Path) -> None:
-    home = saved(tmp_path, range(5))
+    store = saved(tmp_path, range(5))
     next(tmp_path.rglob("segment-3-3.arrow")).unlink()
     with pytest.raises(StateLost, match="no segment ends at version 3"):
-        home.load("op", 0, ("k",), 4)
+        store.load("op", 0, ("k",), 4)
     for file in tmp_path.rglob("*.arrow"):
         file.write_bytes(b"not arrow")
     with pytest.raises(StateLost, match="is damaged at byte 0"):
-        home.load("op", 0, ("k",), 2)
+        store.load("op", 0, ("k",), 2)
 
 
 @given(st.lists(st.tuples(st.sampled_from("pr"), st.sets(st.integers(0, 9))), max_size=20))
@@ -189,24 +189,24 @@ def test_a_batch_costs_by_what_it_touches_however_much_changed_before() -> None:
     state = state.compact()
     merged = []
     for start in range(0, 40_000, 500):
-        before = {id(run) for run in state.recent}
+        before = {id(part) for part in state.recent}
         state = state.put(pa.table({"k": np.arange(start, start + 500), "v": np.ones(500)}))
-        merged.append(sum(run.size for run in state.recent if id(run) not in before))
+        merged.append(sum(part.size for part in state.recent if id(part) not in before))
     assert len(state.recent) < 10
     assert np.mean(merged) < 500 * 10, "every row is merged a few times, not with every batch"
     assert state.size == 200_000
 
 
 def test_hashes_are_mapped_from_a_file_that_is_removed_with_its_run(tmp_path: Path) -> None:
-    home = StateStore(StateConfig("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
+    store = StateStore(StateConfig("checkpoint", str(tmp_path), memory_mb=0.5), tmp_path, "t")
     clear_cache()
     state, changed = KeyedTable(("k",)), pa.table({"k": np.arange(50_000), "v": np.arange(50_000)})
     for version in range(3):
-        state = home.save("op", 0, version - 1, version, changed, state.put(changed)).state
-    runs = {path.stem for path in tmp_path.rglob("segment-*.arrow")}
-    assert {path.stem for path in tmp_path.rglob("segment-*.hashes")} == runs
+        state = store.save("op", 0, version - 1, version, changed, state.put(changed)).state
+    names = {path.stem for path in tmp_path.rglob("segment-*.arrow")}
+    assert {path.stem for path in tmp_path.rglob("segment-*.hashes")} == names
     assert not state.base.hashes.flags.writeable, "mapped, and only to be read"
     for path in tmp_path.rglob("segment-*.hashes"):
         path.write_bytes(b"of another length")
     clear_cache()
-    assert content(home.load("op", 0, ("k",), 2)) == content(state)
+    assert content(store.load("op", 0, ("k",), 2)) == content(state)
