@@ -383,9 +383,9 @@ class InTurn(Backlog):
 ROUTERS: dict[str, tuple[dict[str, Any], bool]] = {
     "hash": ({}, False),
     "penstock": ({"split": True}, True),
-    "two_tier": ({}, True),
-    "partial_key": ({"split": True, "grouping": "partial-key"}, False),
-    "hot_key": ({"split": True, "grouping": "hot-key"}, False),
+    "two-tier": ({}, True),
+    "partial-key": ({"split": True, "grouping": "partial-key"}, False),
+    "hot-key": ({"split": True, "grouping": "hot-key"}, False),
 }
 
 
@@ -399,7 +399,7 @@ def zipf(spark: SparkSession, asked: argparse.Namespace) -> list[Row]:
         for name in names:
             row = {"zipf": coefficient, "router": name}
             row["rows_per_s"] = asked.rows / statistics.median(took[name])
-            for other in ("hash", "partial_key"):
+            for other in ("hash", "partial-key"):
                 if other in names:
                     row |= _over(took[name], took[other], other)
             rows.append(row | seen[name])

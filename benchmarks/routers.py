@@ -18,9 +18,9 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from penstock.common.key_hashing import hash_keys
 from penstock.strategies.route import Destination, Router, routers
 from penstock.strategies.route.hot_key import HotKey
-from penstock.strategies.route.sketch import Sketch
 
 #: Different keys; how often each comes is skewed, as it is where routers matter.
 KEYS = 100_000
@@ -46,7 +46,7 @@ def columns(rows: int, seed: int = 0) -> dict[str, Any]:
 def destination(router: Router, keys: Any) -> Destination:
     """Return what the router would know after a batch like this one."""
     if isinstance(router, HotKey):
-        return Destination(INSTANCES, hot=router.hot(Sketch.of(keys), INSTANCES))
+        return Destination(INSTANCES, hot=router.hot(hash_keys(keys), INSTANCES))
     return Destination(INSTANCES)
 
 

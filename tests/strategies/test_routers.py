@@ -23,7 +23,6 @@ from penstock.strategies.route.fill import level_counts
 from penstock.strategies.route.hash import Hash
 from penstock.strategies.route.hot_key import HotKey
 from penstock.strategies.route.partial_key import PartialKey, two_choices
-from penstock.strategies.route.sketch import Sketch
 from penstock.strategies.route.two_tier import TwoTier, rebalance, resize
 from penstock.testing.broken import ContractBroken
 from penstock.testing.routers import ROUTER_CHECKS, Check, check_router
@@ -451,37 +450,4 @@ def test_hot_keys_are_shuffled_and_cold_ones_hashed() -> None:
 def test_hot_is_above_the_threshold() -> None:
     """Of 100 tuples and 4 instances, an even share is 25 and 0.2 of it 5: more than 5 is hot."""
     keys = ["a"] * 6 + ["b"] * 5 + [f"c{i}" for i in range(89)]
-    assert HotKey().hot(Sketch.of(keys), 4) == {hashed("a")}
-
-
-# The sketch.
-
-
-@given(
-    st.lists(st.lists(st.integers(0, 30), max_size=60), max_size=6),
-    st.integers(1, 12),
-    st.booleans(),
-)
-def test_sketch_keeps_its_bound(batches: list[list[int]], capacity: int, merge: bool) -> None:
-    seen, true = Sketch(capacity), Counter[int]()
-    for batch in batches:
-        seen = seen.merged(Sketch.of(batch, capacity)) if merge else seen.updated(batch)
-        true.update(hashed(key) for key in batch)
-    total = sum(true.values())
-    estimates = seen.estimates()
-    assert seen.total == total
-    assert len(estimates) <= capacity
-    assert seen.spilled <= total / (capacity + 1)
-    for key in {*true, *estimates}:
-        count = estimates.get(key, 0)
-        assert count <= true[key] <= count + seen.spilled
-        if true[key] > total / (capacity + 1):
-            assert key in estimates
-
-
-def test_sketch_with_room_is_exact() -> None:
-    seen = Sketch.of(["x", "y", "x"]).updated(["x"])
-    assert seen.estimates() == {hashed("x"): 3, hashed("y"): 1}
-    assert seen.above(0.5) == (hashed("x"),)
-    with pytest.raises(InvalidValue, match="capacity"):
-        Sketch(0)
+    assert HotKey().hot(hash_keys(keys), 4) == {hashed("a")}

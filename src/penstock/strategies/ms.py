@@ -29,8 +29,8 @@ from penstock.strategies.trigger.node_imbalance import NodeImbalance, instance_l
 class MsStream(Checked):
     """Balance keys over instances by a two-tier router, and instances over nodes by a network.
 
-    Ms-Stream section 5 and Alg. 1-3: `two_tier` with `rebalance`, `graph_network`, `padding`, and
-    the trigger `node_imbalance`. The local search at the end (`polish`) is ours.
+    Ms-Stream section 5 and Alg. 1-3: `two-tier` with `rebalance`, `graph-network`, `padding`, and
+    the trigger `node-imbalance`. The local search at the end (`polish`) is ours.
     """
 
     name: ClassVar[str] = "ms"

@@ -26,8 +26,8 @@ from penstock.strategies.trigger.better_scheme import BetterScheme, cpu_and_memo
 class SlStream(Checked):
     """Partition with a quantum particle swarm, match subgraphs to nodes, replace what is worse.
 
-    Sl-Stream Alg. 1 (`quantum_swarm`), Alg. 2 (`matching`) and the trigger of Alg. 3
-    (`better_scheme`); the order of the migration is `penstock.model.schedule`. The local search at
+    Sl-Stream Alg. 1 (`quantum-swarm`), Alg. 2 (`matching`) and the trigger of Alg. 3
+    (`better-scheme`); the order of the migration is `penstock.model.schedule`. The local search at
     the end (`polish`) is ours.
     """
 

@@ -31,8 +31,8 @@ MOST_SUBGRAPHS = 1000
 class TsStream(Checked):
     """Cut the graph by its Laplacian, then fill nodes along the heaviest edges.
 
-    Ts-Stream Alg. 1 (`spectral`), eq. 9, Alg. 2 with eq. 10 (`fewest_nodes`) and its trigger
-    (`latency_or_idle`). The local search at the end (`polish`) is ours.
+    Ts-Stream Alg. 1 (`spectral`), eq. 9, Alg. 2 with eq. 10 (`fewest-nodes`) and its trigger
+    (`latency-or-idle`). The local search at the end (`polish`) is ours.
     """
 
     name: ClassVar[str] = "ts"

@@ -12,13 +12,9 @@ from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.model import Grouping, InvalidValue, RoutingTable
 from penstock.pipeline.steps import Link
 from penstock.strategies.route import Destination
-from penstock.strategies.route.heavy import heaviest
 from penstock.strategies.route.hot_key import HotKey
 from penstock.strategies.route.partial_key import PartialKey
 from penstock.strategies.route.two_tier import TwoTier
-
-#: Keys that are hot at the most for one sender's batch.
-HOTTEST = 1024
 
 
 def deal(
@@ -80,8 +76,7 @@ def _targets(
         # What is hot is decided for each sender's batch by itself: nothing to keep, and a batch
         # that is repeated goes the same way.
         router = HotKey()
-        hot, _ = heaviest(keys, router.threshold / instances, most=HOTTEST)
-        to = Destination(instances, hot=frozenset(hot.tolist()), position=turn)
+        to = Destination(instances, hot=router.hot(keys, instances), position=turn)
         return router.route_hashes(keys, to)
     if link.grouping is Grouping.DIRECT:
         chosen = np.asarray(table.column(link.by[0]))

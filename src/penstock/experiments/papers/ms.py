@@ -42,8 +42,8 @@ def merged(places: float) -> Callable[[Topology], Topology]:
 OWN = "Ms-Stream"
 MS = System(OWN, "ms")
 #: Where a hot key is on all instances, most keys are not hot.
-PSTREAM = System("PStream", "even", True, "hot_key", merged(1.2))
-PKG = System("PKG", "even", True, "partial_key", merged(2.0))
+PSTREAM = System("PStream", "even", True, "hot-key", merged(1.2))
+PKG = System("PKG", "even", True, "partial-key", merged(2.0))
 RSTORM = System("R-Storm", "rstorm", True)
 STORM = System("Storm", "even", True)
 PENSTOCK = System("Penstock", "penstock")

@@ -15,7 +15,6 @@ from penstock.pipeline.sources.zipf import Zipf
 from penstock.strategies.route import Destination, hash_keys, routers
 from penstock.strategies.route.fill import filled
 from penstock.strategies.route.hot_key import HotKey
-from penstock.strategies.route.sketch import Sketch
 from penstock.strategies.route.two_tier import TwoTier
 
 #: Tuples that are routed to find the shares of routers that look at more than the key.
@@ -74,7 +73,7 @@ class KeySpace:
             shares = group_sums(home, self.probabilities, instances)
             return shares if whole is None else self._split(shares, home, whole)
         sample = self._sample
-        hot = made.hot(Sketch().updated_hashes(sample), instances) if _hot(made) else frozenset()
+        hot = made.hot(sample, instances) if _hot(made) else frozenset()
         routed = made.route_hashes(sample, Destination(instances, hot=hot))
         return np.bincount(routed, minlength=instances) / len(sample)
 

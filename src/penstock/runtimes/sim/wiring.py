@@ -16,7 +16,7 @@ from penstock.runtimes.sim.layers import Layer, layers_of
 from penstock.runtimes.sim.tiers import Ends, Mix, cost_us, kept_local, repartitioned
 
 #: Routers of the groupings that look at keys, where a plan brings no table.
-KEYED = {Grouping.FIELDS: "hash", Grouping.PARTIAL_KEY: "partial_key"}
+KEYED = {Grouping.FIELDS: "hash", Grouping.PARTIAL_KEY: "partial-key"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +225,6 @@ def _share(
         return np.array(edge.shares)
     if edge.grouping in KEYED:
         table = plan.routing.get(edge.target)
-        router = routers.get(edge.target) or ("two_tier" if table else KEYED[edge.grouping])
+        router = routers.get(edge.target) or ("two-tier" if table else KEYED[edge.grouping])
         return keys.shares(router, count, table)
     return np.full(count, 1.0 / count)

@@ -45,7 +45,7 @@ class GraphNetwork(Checked):
     given; PyTorch's own generators are left alone.
     """
 
-    name: ClassVar[str] = "graph_network"
+    name: ClassVar[str] = "graph-network"
     summary: ClassVar[str] = "graph neural network trained on the graph itself; needs PyTorch"
     origin: ClassVar[str] = "Ms-Stream, eq. 30-35 and Alg. 2, after GAP"
 

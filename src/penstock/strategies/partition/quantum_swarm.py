@@ -35,7 +35,7 @@ class QuantumSwarm(Checked):
     large graphs.
     """
 
-    name: ClassVar[str] = "quantum_swarm"
+    name: ClassVar[str] = "quantum-swarm"
     summary: ClassVar[str] = "quantum-behaved particle swarm on cut and load"
     origin: ClassVar[str] = "Sl-Stream eq. 15-23, Alg. 1"
 

@@ -35,7 +35,7 @@ class FewestNodes(Checked):
     what fits nowhere at all goes where it does least harm: both are said in the reasons.
     """
 
-    name: ClassVar[str] = "fewest_nodes"
+    name: ClassVar[str] = "fewest-nodes"
     summary: ClassVar[str] = "heaviest edges first, one node after the other, the rest asleep"
     origin: ClassVar[str] = "Ts-Stream Alg. 2, eq. 10"
 

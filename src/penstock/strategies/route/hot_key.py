@@ -11,7 +11,10 @@ from penstock.common.arrays import IntArray
 from penstock.common.key_hashing import HashArray
 from penstock.common.parameters import param
 from penstock.strategies.route import Destination, KeyRouter, among, modulo, register
-from penstock.strategies.route.sketch import Sketch
+from penstock.strategies.route.heavy import heaviest
+
+#: Hot keys of a batch at the most.
+HOTTEST = 1024
 
 
 @register
@@ -21,18 +24,18 @@ class HotKey(KeyRouter):
 
     H. Chen, F. Zhang, H. Jin: PStream, a popularity-aware differentiated distributed stream
     processing system, IEEE Trans. Comput. 2021. A hot key is everywhere, and a merge must follow; a
-    cold one is in one place. Which keys are hot is found in a sketch of bounded memory and is fixed
-    for a batch.
+    cold one is in one place. Which keys are hot is counted exactly in each sender's batch.
 
     Examples
     --------
+    >>> from penstock.common.key_hashing import hash_keys
     >>> router, keys = HotKey(), ["cat"] * 97 + ["dog", "cow", "pig"]
-    >>> hot = router.hot(Sketch.of(keys), instances=4)
+    >>> hot = router.hot(hash_keys(keys), instances=4)
     >>> np.bincount(router.route(keys, Destination(4, hot=hot))[:97]).tolist()
     [25, 24, 24, 24]
     """
 
-    name: ClassVar[str] = "hot_key"
+    name: ClassVar[str] = "hot-key"
     summary: ClassVar[str] = "hot keys shuffled over all instances, cold keys hashed"
     origin: ClassVar[str] = "PStream, Chen et al., IEEE TC 2021"
     choices: ClassVar[int | None] = 1
@@ -44,9 +47,10 @@ class HotKey(KeyRouter):
         unit="shares",
     )
 
-    def hot(self, seen: Sketch, instances: int) -> frozenset[int]:
-        """Hashes of the keys that are surely hot by what was seen."""
-        return frozenset(seen.above(self.threshold / instances))
+    def hot(self, hashes: HashArray, instances: int) -> frozenset[int]:
+        """Hashes of the keys that are hot in a batch, at most `HOTTEST`."""
+        keys, _ = heaviest(hashes, self.threshold / instances, most=HOTTEST)
+        return frozenset(keys.tolist())
 
     def route_hashes(self, hashes: HashArray, to: Destination) -> IntArray:
         """Give every hash an instance; see `Router.route_hashes`."""

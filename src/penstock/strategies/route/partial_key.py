@@ -35,7 +35,7 @@ class PartialKey(KeyRouter):
     [1, 0, 1, 0, 1, 0]
     """
 
-    name: ClassVar[str] = "partial_key"
+    name: ClassVar[str] = "partial-key"
     summary: ClassVar[str] = "the lighter of two hashed choices; needs a merge"
     origin: ClassVar[str] = "Nasir et al., ICDE 2015"
     choices: ClassVar[int | None] = 2

@@ -38,7 +38,7 @@ class TwoTier(KeyRouter):
     [0, 0, 1, 0]
     """
 
-    name: ClassVar[str] = "two_tier"
+    name: ClassVar[str] = "two-tier"
     summary: ClassVar[str] = "key to partition by hash, partition to instance by a table"
     origin: ClassVar[str] = "Ms-Stream, eq. 27-28"
     choices: ClassVar[int | None] = 1

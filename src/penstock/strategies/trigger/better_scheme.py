@@ -28,7 +28,7 @@ class BetterScheme(Checked):
     times the nodes is better too.
     """
 
-    name: ClassVar[str] = "better_scheme"
+    name: ClassVar[str] = "better-scheme"
     summary: ClassVar[str] = "the new scheme costs less than xi times the running one"
     origin: ClassVar[str] = "Sl-Stream section 5.3, Alg. 3"
 

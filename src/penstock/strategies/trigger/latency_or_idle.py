@@ -28,7 +28,7 @@ class LatencyOrIdle(Checked):
     for this reason has to use fewer nodes. Ts prints no thresholds; these are ours.
     """
 
-    name: ClassVar[str] = "latency_or_idle"
+    name: ClassVar[str] = "latency-or-idle"
     summary: ClassVar[str] = "latency high for long, or a node's free capacity past a threshold"
     origin: ClassVar[str] = "Ts-Stream section 4.1"
 

@@ -41,7 +41,7 @@ class NodeImbalance(Checked):
     the same search would be made in every round, and in vain.
     """
 
-    name: ClassVar[str] = "node_imbalance"
+    name: ClassVar[str] = "node-imbalance"
     summary: ClassVar[str] = "a node or an instance lags behind the others"
     origin: ClassVar[str] = "Ms-Stream, eq. 10 and 38"
 
