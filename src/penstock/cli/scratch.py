@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+#: Characters of a temporary folder from which on sockets in it, of at most 107, would not fit.
+LONG = 40
+
 
 @contextmanager
 def scratch() -> Iterator[Path]:
@@ -17,7 +20,10 @@ def scratch() -> Iterator[Path]:
     Spark, its workers and the Java libraries that unpack themselves leave files of many names
     behind, above all when they are killed: all of them honour one of these variables.
     """
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    parent = tempfile.gettempdir()
+    folder = Path(
+        tempfile.mkdtemp(prefix="penstock-", dir=parent if len(parent) <= LONG else "/tmp")
+    )
     java = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={folder}".strip()
     changed = {
         "TMPDIR": str(folder),
