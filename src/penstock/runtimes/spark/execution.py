@@ -19,7 +19,7 @@ from penstock.pipeline.builder import Pipeline
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.dataframe_source import frame_steps
 from penstock.runtimes.spark.executors import Executors
-from penstock.runtimes.spark.folders import RunFolder, probed
+from penstock.runtimes.spark.folders import Probe, RunFolder, probed
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.mailbox import Mailbox
 from penstock.runtimes.spark.measurement_window import MeasurementWindow
@@ -74,6 +74,7 @@ class Execution:
         self.window = MeasurementWindow()
         self._scaled: dict[str, int] = {}
         self._pinned = True
+        self._probes: tuple[Probe, ...] = ()
         self.folder = RunFolder(options.checkpoint)
         try:
             self._build(first)
@@ -84,7 +85,7 @@ class Execution:
     def _build(self, first: Plan | None) -> None:
         options, checkpoint = self.options, self.folder.checkpoint
         jvm = jvm_of(self.spark.sparkContext)
-        self.executors = Executors(jvm, lambda only: self.backend.warm_up(only))
+        self.executors = Executors(jvm, lambda only: self.backend.warm_up(only, self._probes))
         # Without executors of its own a session has no working folders to keep state in.
         local = str(self.folder.path / "local") if jvm.local else f"penstock-{self.id}"
         self.backend = SparkBackend(
@@ -141,8 +142,9 @@ class Execution:
 
     def warm_up(self) -> None:
         """Start the Python workers, and see that all executors reach the folders of the run."""
-        with probed(self._shared_folders()) as probes:
-            self.backend.warm_up(probes=probes)
+        with probed(self._shared_folders()) as self._probes:
+            self.executors.warm_up()
+        self._probes = ()
         self._began = time.monotonic()
 
     def _shared_folders(self) -> list[Path]:
