@@ -13,10 +13,10 @@ import pytest
 from penstock.advise import Advice, advise, read_logs
 from penstock.advise.application import (
     Application,
-    Batch,
-    Executor,
-    Query,
-    Stage,
+    LoggedBatch,
+    LoggedExecutor,
+    LoggedQuery,
+    LoggedStage,
     StateOperator,
     Task,
 )
@@ -130,15 +130,15 @@ def made(
         own = tuple(change(i, task(p, at + 400)) for p in range(tasks))
         read = reads(at) if reads else tuple(task(p, at + 20, 350) for p in range(2 * cores))
         middle, end = max(t.end_ms for t in read), max(t.end_ms for t in own)
-        stages.append(Stage(2 * i, "run", i, at + 20, middle, (), ("MicroBatchScan",), read))
+        stages.append(LoggedStage(2 * i, "run", i, at + 20, middle, (), ("MicroBatchScan",), read))
         steps = ("StateStoreSave", "Exchange")
-        stages.append(Stage(2 * i + 1, "run", i, middle, end, (2 * i,), steps, own))
+        stages.append(LoggedStage(2 * i + 1, "run", i, middle, end, (2 * i,), steps, own))
         took = {"addBatch": end - at, "queryPlanning": 20.0, "walCommit": 20.0} | (phases or {})
         batches.append(
-            Batch(i, at, max(end - at, sum(took.values())), took, 4000.0, None, state(i))
+            LoggedBatch(i, at, max(end - at, sum(took.values())), took, 4000.0, None, state(i))
         )
-    executors = tuple(Executor(str(e), f"host-{e}", cores, 0.0) for e in range(2))
-    query = Query("id", "run", "words", (source,), "sink", tuple(batches), tuple(stages))
+    executors = tuple(LoggedExecutor(str(e), f"host-{e}", cores, 0.0) for e in range(2))
+    query = LoggedQuery("id", "run", "words", (source,), "sink", tuple(batches), tuple(stages))
     return advise(
         Application("log", "app", "words", "4.3.0", 0.0, 2e6, properties or {}, executors, (query,))
     )
@@ -273,7 +273,7 @@ def test_state_that_is_removed_and_small_is_fine() -> None:
 
 @pytest.mark.parametrize("name", rules.names())
 def test_no_rule_finds_anything_where_nothing_ran(name: str) -> None:
-    query = Query("id", "run")
+    query = LoggedQuery("id", "run")
     assert found(Evidence(Application("log", queries=(query,)), query)) == ()
     assert rules.get(name).summary
 

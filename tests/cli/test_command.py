@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 import penstock
 from penstock.cli.main import app
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressBar
 from penstock.files import load_plan
 from penstock.model import Keep, Plan, Reason, Refused
 from penstock.strategies import Request, strategies
@@ -278,13 +278,13 @@ def test_progress_shows_on_a_terminal_after_a_while(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with Progress(2, patience_s=0.0) as progress:
+    with ProgressBar(2, patience_s=0.0) as progress:
         progress.now("slow")
         time.sleep(0.3)
         progress.now("slower")
     assert "slow" in capsys.readouterr().err
     monkeypatch.delenv("FORCE_COLOR")
-    with Progress(1, patience_s=0.0) as progress:
+    with ProgressBar(1, patience_s=0.0) as progress:
         progress.now("silent")
     assert capsys.readouterr().err == ""
 

@@ -23,7 +23,7 @@ from penstock.model import Cluster, PenstockError
 from penstock.runtimes.spark.batch_loop import LOSSES_ONLY
 from penstock.runtimes.spark.errors import ExecutorLost, NoExecutors, WorkerLost
 from penstock.runtimes.spark.options import Options, RecoveryOptions
-from penstock.runtimes.spark.recovery import ATTEMPTS, Halted, Recovery
+from penstock.runtimes.spark.recovery import ATTEMPTS, BatchRecovery, Halted
 from penstock.state.versions import StateLost
 from penstock.strategies import Strategy, strategies
 from penstock.testing import FakeRuntime
@@ -82,7 +82,7 @@ class FakeExecution:
             clock=time.perf_counter,
             listener=lambda event: self.events.update({event.number: event}),
         )
-        self.recovery = Recovery(cast(Any, self), self.loop, cast(Any, self.runtime))
+        self.recovery = BatchRecovery(cast(Any, self), self.loop, cast(Any, self.runtime))
 
     @property
     def plan(self) -> Any:

@@ -22,7 +22,7 @@ STATEFUL = (
 
 
 @dataclass(frozen=True)
-class Executor:
+class LoggedExecutor:
     """A process that runs tasks.
 
     Parameters
@@ -46,7 +46,7 @@ class Executor:
 
         Examples
         --------
-        >>> Executor("1", "host", 2, added_ms=100, removed_ms=400).present_ms(200, 1000)
+        >>> LoggedExecutor("1", "host", 2, added_ms=100, removed_ms=400).present_ms(200, 1000)
         200
         """
         end_ms = high_ms if self.removed_ms is None else min(high_ms, self.removed_ms)
@@ -108,7 +108,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Stage:
+class LoggedStage:
     """A stage of a batch: tasks that run at the same time, as far as there are cores.
 
     Parameters
@@ -194,7 +194,7 @@ class StateOperator:
 
 
 @dataclass(frozen=True)
-class Batch:
+class LoggedBatch:
     """One trigger of a query that processed something.
 
     Parameters
@@ -233,7 +233,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Query:
+class LoggedQuery:
     """One run of a streaming query.
 
     Parameters
@@ -242,9 +242,9 @@ class Query:
         The id stays over restarts from a checkpoint, the run's does not.
     sources, sink : tuple of str, str
         As Spark describes them.
-    batches : tuple of Batch
+    batches : tuple of LoggedBatch
         By number. Triggers that found nothing to do are left out.
-    stages : tuple of Stage
+    stages : tuple of LoggedStage
         Of all batches, by number.
     failure : str
         First line of what ended it; empty when nothing did.
@@ -255,8 +255,8 @@ class Query:
     name: str = ""
     sources: tuple[str, ...] = ()
     sink: str = ""
-    batches: tuple[Batch, ...] = ()
-    stages: tuple[Stage, ...] = ()
+    batches: tuple[LoggedBatch, ...] = ()
+    stages: tuple[LoggedStage, ...] = ()
     failure: str = ""
 
     @property
@@ -265,9 +265,9 @@ class Query:
         return self.name or f"query {self.id[:8]}"
 
     @cached_property
-    def stages_of(self) -> Mapping[int, tuple[Stage, ...]]:
+    def stages_of(self) -> Mapping[int, tuple[LoggedStage, ...]]:
         """Stages of each batch."""
-        found: dict[int, list[Stage]] = {}
+        found: dict[int, list[LoggedStage]] = {}
         for stage in self.stages:
             found.setdefault(stage.batch, []).append(stage)
         return {batch: tuple(stages) for batch, stages in found.items()}
@@ -287,8 +287,8 @@ class Application:
         First and last moment that anything is known of.
     properties : mapping of str to str
         Configuration of Spark.
-    executors : tuple of Executor
-    queries : tuple of Query
+    executors : tuple of LoggedExecutor
+    queries : tuple of LoggedQuery
         Streaming queries.
     batch_stages : int
         Stages that belong to no streaming query.
@@ -303,8 +303,8 @@ class Application:
     start_ms: float = 0.0
     end_ms: float = 0.0
     properties: Mapping[str, str] = field(default_factory=dict)
-    executors: tuple[Executor, ...] = ()
-    queries: tuple[Query, ...] = ()
+    executors: tuple[LoggedExecutor, ...] = ()
+    queries: tuple[LoggedQuery, ...] = ()
     batch_stages: int = 0
     notes: tuple[str, ...] = ()
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import median
 
-from penstock.advise.application import Application, Batch, Query, Stage
+from penstock.advise.application import Application, LoggedBatch, LoggedQuery, LoggedStage
 from penstock.advise.elastic import Elastic
 
 #: Batches at the start that are left out while enough others remain: code is still compiled then,
@@ -29,23 +29,23 @@ class Evidence:
     Parameters
     ----------
     application : Application
-    query : Query
+    query : LoggedQuery
     elastic : Elastic, optional
         What elastic executors would have cost the application; None where that is not known.
     """
 
     application: Application
-    query: Query
+    query: LoggedQuery
     elastic: Elastic | None = None
 
     @cached_property
-    def batches(self) -> tuple[Batch, ...]:
+    def batches(self) -> tuple[LoggedBatch, ...]:
         """Batches that count: those that ran after the warm-up and have tasks."""
         ran = tuple(b for b in self.query.batches if b.id in self.query.stages_of)
         return ran[min(WARM_UP, len(ran) // 3) :]
 
     @cached_property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[LoggedStage, ...]:
         """Stages of the batches that count."""
         return tuple(s for b in self.batches for s in self.query.stages_of[b.id])
 
@@ -131,7 +131,7 @@ def usual(values: Iterable[float]) -> float:
     return median(found) if found else 0.0
 
 
-def covered_ms(stages: Sequence[Stage]) -> float:
+def covered_ms(stages: Sequence[LoggedStage]) -> float:
     """Time in which at least one of some stages ran."""
     total, end = 0.0, 0.0
     for stage in sorted(stages, key=lambda s: s.submitted_ms):

@@ -10,10 +10,10 @@ from typing import Any
 
 from penstock.advise.application import (
     Application,
-    Batch,
-    Executor,
-    Query,
-    Stage,
+    LoggedBatch,
+    LoggedExecutor,
+    LoggedQuery,
+    LoggedStage,
     StateOperator,
     Task,
 )
@@ -39,8 +39,8 @@ class _Run:
     sources: tuple[str, ...] = ()
     sink: str = ""
     failure: str = ""
-    batches: dict[int, Batch] = field(default_factory=dict)
-    stages: list[Stage] = field(default_factory=list)
+    batches: dict[int, LoggedBatch] = field(default_factory=dict)
+    stages: list[LoggedStage] = field(default_factory=list)
 
 
 @dataclass
@@ -62,7 +62,7 @@ class _Fold:
     def __init__(self) -> None:
         self.values: dict[str, str] = {"id": "", "name": "", "spark": ""}
         self.properties: dict[str, str] = {}
-        self.executors: dict[str, Executor] = {}
+        self.executors: dict[str, LoggedExecutor] = {}
         self.runs: dict[str, _Run] = {}
         self.open: dict[tuple[int, int], _Open] = {}
         self.batch_stages = 0
@@ -98,13 +98,13 @@ class _Fold:
         at_ms = self.seen(event.get("Timestamp"))
         if name:
             cores = max(1, whole(info, "Total Cores", 1))
-            self.executors[name] = Executor(name, text(info, "Host"), cores, at_ms)
+            self.executors[name] = LoggedExecutor(name, text(info, "Host"), cores, at_ms)
 
     def executor_removed(self, event: Record) -> None:
         name, at_ms = text(event, "Executor ID"), self.seen(event.get("Timestamp"))
         known = self.executors.get(name)
         if known is not None:
-            self.executors[name] = Executor(
+            self.executors[name] = LoggedExecutor(
                 known.id, known.host, known.cores, known.added_ms, at_ms
             )
 
@@ -159,7 +159,7 @@ class _Fold:
         began = self.seen(info.get("Submission Time")) or stage.submitted_ms
         ended = self.seen(info.get("Completion Time")) or max(t.end_ms for t in tasks)
         self.runs[stage.run_id].stages.append(
-            Stage(
+            LoggedStage(
                 whole(info, "Stage ID", -1),
                 stage.run_id,
                 stage.batch,
@@ -193,7 +193,7 @@ class _Fold:
         number_of = whole(progress, "batchId", -1)
         took_ms = phases.pop("triggerExecution", sum(phases.values()))
         self.seen(at_ms + took_ms)
-        run.batches[number_of] = Batch(
+        run.batches[number_of] = LoggedBatch(
             number_of,
             at_ms,
             took_ms,
@@ -211,7 +211,7 @@ class _Fold:
     def application(self, origin: str) -> Application:
         """Make the value of all that came in."""
         queries = tuple(
-            Query(
+            LoggedQuery(
                 run.id,
                 run.run_id,
                 run.name,

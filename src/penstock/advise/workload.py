@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.advise.application import Application, Batch, Stage
+from penstock.advise.application import Application, LoggedBatch, LoggedStage
 from penstock.advise.evidence import Evidence, usual
 from penstock.common.arrays import FloatArray
 from penstock.model import Cluster, Edge, Grouping, Kind, Operator, TierCosts, Topology
@@ -136,18 +136,18 @@ def _operators(
     return operators, edges, read
 
 
-def stages_at(batches: Sequence[tuple[Stage, ...]], position: int) -> list[Stage]:
+def stages_at(batches: Sequence[tuple[LoggedStage, ...]], position: int) -> list[LoggedStage]:
     """Stage at one position of every batch."""
     return [stages[position] for stages in batches]
 
 
-def _shape(stages: tuple[Stage, ...]) -> tuple[tuple[str, tuple[int, ...], int], ...]:
+def _shape(stages: tuple[LoggedStage, ...]) -> tuple[tuple[str, tuple[int, ...], int], ...]:
     """Names, stages before, and numbers of tasks of a batch: equal for batches of one plan."""
     at = {stage.id: i for i, stage in enumerate(stages)}
     return tuple((s.name, tuple(at[p] for p in s.parents if p in at), len(s.tasks)) for s in stages)
 
 
-def _rows_in(stage: Stage, evidence: Evidence) -> float:
+def _rows_in(stage: LoggedStage, evidence: Evidence) -> float:
     """Rows that a stage reads; sources that do not count them read the batch's."""
     rows = sum(t.read_rows for t in stage.tasks)
     if rows or stage.parents:
@@ -155,7 +155,7 @@ def _rows_in(stage: Stage, evidence: Evidence) -> float:
     return next((b.rows for b in evidence.batches if b.id == stage.batch), 0.0)
 
 
-def _work_ms(stages: Sequence[Stage], count: int) -> FloatArray:
+def _work_ms(stages: Sequence[LoggedStage], count: int) -> FloatArray:
     """Time of each partition's rows in a batch, on average."""
     total = np.zeros(count)
     for stage in stages:
@@ -163,7 +163,7 @@ def _work_ms(stages: Sequence[Stage], count: int) -> FloatArray:
     return total / len(stages)
 
 
-def _profile(batches: Sequence[Batch], part: float, start_ms: float) -> Profile:
+def _profile(batches: Sequence[LoggedBatch], part: float, start_ms: float) -> Profile:
     """Rows a second that came from one batch to the next, in at most `MOST_PIECES` pieces."""
     size = max(1, -(-len(batches) // MOST_PIECES))
     steps: list[tuple[float, float]] = []

@@ -16,7 +16,7 @@ from penstock.advise.elastic import Elastic, executor_time
 from penstock.advise.page import write_advice
 from penstock.cli.exits import clean_exit, say
 from penstock.cli.options import JsonLines, Strategies
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressBar
 from penstock.cli.show import console
 from penstock.planning import PlanOutcome, chosen
 from penstock.report.text import milliseconds, moment, number, share
@@ -64,7 +64,7 @@ def advise_command(
         applications: list[Application] = []
         for place in event_log:
             applications += read_address(place) if is_address(place) else read_logs(place)
-        with Progress(len(applications), doing="advising") as progress:
+        with ProgressBar(len(applications), doing="advising") as progress:
             for application in applications:
                 title = application.name or application.id
                 progress.now(title)

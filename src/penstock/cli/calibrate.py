@@ -17,7 +17,7 @@ from penstock.cli.checks import check_file, check_master, check_nodes
 from penstock.cli.exits import clean_exit, deferred, running
 from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import App, EmbeddedNodes, JsonAtEnd, Master, Parallelism, Zipf
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressBar
 from penstock.cli.run_options import Verbose
 from penstock.cli.scratch import scratch
 from penstock.model import InvalidValue
@@ -97,7 +97,7 @@ def _measured(
         running(),
         deferred() as stop,
         scratch(),
-        Progress(1 + count, 0.0, "calibrating") as progress,
+        ProgressBar(1 + count, 0.0, "calibrating") as progress,
     ):
 
         def now(text: str) -> None:

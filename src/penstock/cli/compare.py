@@ -14,7 +14,7 @@ from penstock.cli.checks import check_file, check_nodes
 from penstock.cli.exits import clean_exit, say, stopped
 from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.options import App, InputSeed, JsonEach, Rate, Seconds, Zipf
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressBar
 from penstock.cli.show import show_entries
 from penstock.experiments.compare.scenario import Engine, Scenario, compare
 from penstock.model import InvalidValue
@@ -75,7 +75,7 @@ def compare_command(
             check_nodes(nodes)
         run = engine_of(engine)
         quiet = sys.stderr.isatty()
-        with Progress(len(asked), doing="comparing") as progress:
+        with ProgressBar(len(asked), doing="comparing") as progress:
 
             def tell(name: str, text: str) -> None:
                 if text == "starting":

@@ -11,7 +11,7 @@ import typer
 from penstock.cli.checks import check_file
 from penstock.cli.exits import INFEASIBLE, clean_exit, say
 from penstock.cli.options import DEFAULT_NODES, ClusterFile, JsonEach, Strategies
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressBar
 from penstock.cli.show import show_comparison, show_outcome, show_request
 from penstock.files import FileError, load_topology, save_plan
 from penstock.model import PenstockError
@@ -118,7 +118,7 @@ def plan(
 def _asked(base: Request, names: tuple[str, ...], seed: int, as_json: bool) -> list[PlanOutcome]:
     """Ask the strategies one after the other, and show what they answer."""
     outcomes: list[PlanOutcome] = []
-    with Progress(len(names)) as progress:
+    with ProgressBar(len(names)) as progress:
         for name in names:
             progress.now(name)
             outcomes.append(ask(base, name, seed))

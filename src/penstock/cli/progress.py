@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 PATIENCE_S = 2.0
 
 
-class Progress:
+class ProgressBar:
     """Shows the strategy at work once `PATIENCE_S` have passed, and leaves nothing behind.
 
     Nothing is shown when stderr is not a terminal.
@@ -36,7 +36,7 @@ class Progress:
         self._timer.daemon = True
         self._visible = console.is_terminal
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         if self._visible:
             self._timer.start()
         return self

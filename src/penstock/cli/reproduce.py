@@ -12,7 +12,7 @@ import typer
 from penstock.cli.checks import check_folder
 from penstock.cli.exits import clean_exit, say
 from penstock.cli.options import JsonLines
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressBar
 from penstock.common.near_miss import near_miss
 from penstock.model import InvalidValue
 
@@ -58,7 +58,7 @@ def reproduce(
         from penstock.experiments.papers.page import write
 
         names = PAPERS if paper == "all" else (paper,)
-        with Progress(len(names), doing="reproducing") as progress:
+        with ProgressBar(len(names), doing="reproducing") as progress:
             for name in names:
                 progress.now(name)
                 module = importlib.import_module(f"penstock.experiments.papers.{name}")

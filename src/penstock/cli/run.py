@@ -39,7 +39,7 @@ from penstock.cli.run_options import (
     ParityFragments,
     RecommendOnly,
     Report,
-    State,
+    StateArguments,
     StateMode,
     Store,
     Strategy,
@@ -76,13 +76,13 @@ Examples:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunArguments:
     """All that was asked for on the command line."""
 
     input: Input
     nodes: Nodes
     control: Control
-    state: State
+    state: StateArguments
     output: Output
 
 
@@ -112,18 +112,18 @@ def run(
     as_json: JsonAtEnd = False,
 ) -> None:
     """Run an application; see `HELP`."""
-    asked = Asked(
+    asked = RunArguments(
         Input(app, rate, seconds, zipf, seed, parallelism),
         Nodes(master, nodes),
         Control(strategy, min_nodes, max_nodes, recommend_only, adapt),
-        State(checkpoint, state, data, parity, backup_every, tuple(fault or ())),
+        StateArguments(checkpoint, state, data, parity, backup_every, tuple(fault or ())),
         Output(store, report, as_json),
     )
     with clean_exit(verbose=verbose):
         _run(asked)
 
 
-def _run(asked: Asked) -> None:
+def _run(asked: RunArguments) -> None:
     """Check everything, run it, and report; what is wrong is said before Spark is started."""
     pipeline = asked.input.pipeline()
     settings, faults, state = asked.control.settings(), asked.state.check(), asked.state

@@ -195,7 +195,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class State:
+class StateArguments:
     """How state is kept, and what is to go wrong with it."""
 
     checkpoint: str | None

@@ -17,7 +17,7 @@ from penstock.apps import apps
 from penstock.cli.checks import check_file
 from penstock.cli.exits import clean_exit, say
 from penstock.cli.options import DEFAULT_NODES, ClusterFile, JsonEach, Rate, Strategies, Zipf
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressBar
 from penstock.engine.job_graph import JobGraph
 from penstock.files import load_cluster, load_topology
 from penstock.model import Cluster, InvalidValue, Measurements, PenstockError, Topology, expand
@@ -125,7 +125,7 @@ Report = Annotated[
 
 
 @dataclass(frozen=True)
-class Asked:
+class SimulateArguments:
     """What is simulated, checked."""
 
     topology: str
@@ -158,7 +158,7 @@ class Asked:
 class Scene:
     """What a simulation needs, made of what was asked for."""
 
-    asked: Asked
+    asked: SimulateArguments
     topology: Topology
     cluster: Cluster
     workload: Workload
@@ -166,7 +166,7 @@ class Scene:
     faults: list[SimulatedFault]
 
     @classmethod
-    def of(cls, asked: Asked) -> Scene:
+    def of(cls, asked: SimulateArguments) -> Scene:
         """Load files, size the nodes, and say what is wrong."""
         profile = Profile.parse(asked.rate)
         faults = [parse_fault(text) for text in asked.faults]
@@ -180,7 +180,7 @@ class Scene:
         there = there or _sized(topology, base, asked.nodes)
         return cls(asked, topology, there, workload, costs, faults)
 
-    def simulated(self, name: str, progress: Progress) -> SimulatedRun:
+    def simulated(self, name: str, progress: ProgressBar) -> SimulatedRun:
         """Simulate one strategy."""
         return simulate(
             self.topology,
@@ -240,7 +240,7 @@ def simulate_command(
         check_file("--report", report)
         names = chosen(strategy)
         scene = Scene.of(
-            Asked(
+            SimulateArguments(
                 topology,
                 cluster,
                 DEFAULT_NODES if nodes is None else nodes,
@@ -257,7 +257,7 @@ def simulate_command(
             )
         )
         runs = []
-        with Progress(len(names), doing="simulating") as progress:
+        with ProgressBar(len(names), doing="simulating") as progress:
             for name in names:
                 progress.now(name)
                 runs.append(scene.simulated(name, progress))

@@ -108,8 +108,8 @@ def state_bench(
             check_nodes(nodes)
         require_java()
         with pyspark_needed():
-            from penstock.experiments.state_bench.on_spark import Asked
-        asked = Asked(
+            from penstock.experiments.state_bench.on_spark import BenchArguments
+        asked = BenchArguments(
             wanted,
             sized,
             moved,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from penstock.advise.application import Stage
+from penstock.advise.application import LoggedStage
 from penstock.advise.evidence import Evidence, usual
 from penstock.advise.findings.finding import LEAST_SHARE, Finding, Gain, Setting, register
 from penstock.report.text import milliseconds
@@ -14,7 +14,7 @@ SLOW = 1.5
 
 
 @register
-class Executors:
+class ExecutorsRule:
     """Compare executors by the time that their tasks take, and by when they are done."""
 
     name: ClassVar[str] = "executors"
@@ -75,7 +75,7 @@ class Executors:
         )
 
 
-def _late(stage: Stage) -> tuple[str, float]:
+def _late(stage: LoggedStage) -> tuple[str, float]:
     """Executor that a stage ended on, and how long all others had nothing to do by then.
 
     What its longest task takes beyond its shortest is not counted: that is skew by partition.
@@ -91,7 +91,7 @@ def _late(stage: Stage) -> tuple[str, float]:
     return last, max(0.0, ends[last] - ends[second] - max(0.0, skewed))
 
 
-def _pace(stages: tuple[Stage, ...], name: str) -> float:
+def _pace(stages: tuple[LoggedStage, ...], name: str) -> float:
     """How many times as long an executor takes for a task as the others do.
 
     Its shortest tasks count, because one long task is no slow executor; and only stages in which it
@@ -105,13 +105,13 @@ def _pace(stages: tuple[Stage, ...], name: str) -> float:
     return own_ms / others_ms if others_ms else 1.0
 
 
-def _apart(stage: Stage, name: str) -> tuple[list[float], list[float]]:
+def _apart(stage: LoggedStage, name: str) -> tuple[list[float], list[float]]:
     """Return the times of an executor's tasks, and of those of all others."""
     own = [t.took_ms for t in stage.tasks if t.executor == name]
     return own, [t.took_ms for t in stage.tasks if t.executor != name]
 
 
-def _busy(stages: tuple[Stage, ...]) -> dict[str, float]:
+def _busy(stages: tuple[LoggedStage, ...]) -> dict[str, float]:
     found: dict[str, float] = {}
     for stage in stages:
         for task in stage.tasks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from penstock.advise.application import Stage
+from penstock.advise.application import LoggedStage
 from penstock.advise.evidence import Evidence, usual
 from penstock.advise.findings.finding import LEAST_SHARE, Finding, Gain, Setting, register
 from penstock.report.text import milliseconds, share
@@ -44,7 +44,7 @@ class Partitions:
         return _few(evidence, [s for s in stages if _too_few_ms(s, evidence.cores)], few_ms, now)
 
 
-def _many(evidence: Evidence, stages: list[Stage], lost_ms: float, now: str) -> Finding:
+def _many(evidence: Evidence, stages: list[LoggedStage], lost_ms: float, now: str) -> Finding:
     cores, tasks = evidence.cores, usual(len(s.tasks) for s in stages)
     took_ms = usual(usual(t.took_ms for t in s.tasks) for s in stages)
     around_ms = usual(usual(t.overhead_ms for t in s.tasks) for s in stages)
@@ -68,7 +68,7 @@ def _many(evidence: Evidence, stages: list[Stage], lost_ms: float, now: str) -> 
     )
 
 
-def _few(evidence: Evidence, stages: list[Stage], lost_ms: float, now: str) -> Finding:
+def _few(evidence: Evidence, stages: list[LoggedStage], lost_ms: float, now: str) -> Finding:
     cores, tasks = evidence.cores, usual(len(s.tasks) for s in stages)
     took_ms = usual(s.took_ms for s in stages)
     return Finding(
@@ -88,7 +88,7 @@ def _few(evidence: Evidence, stages: list[Stage], lost_ms: float, now: str) -> F
     )
 
 
-def too_many_ms(stage: Stage, cores: int) -> float:
+def too_many_ms(stage: LoggedStage, cores: int) -> float:
     """Time of a stage that goes into tasks beyond those that the cores need."""
     count = len(stage.tasks)
     spare = count - WAVES * cores
@@ -97,7 +97,7 @@ def too_many_ms(stage: Stage, cores: int) -> float:
     return spare / cores * sum(t.overhead_ms for t in stage.tasks) / count
 
 
-def _too_few_ms(stage: Stage, cores: int) -> float:
+def _too_few_ms(stage: LoggedStage, cores: int) -> float:
     """Time that the cores without a task would take off the others."""
     count = len(stage.tasks)
     if count >= cores:

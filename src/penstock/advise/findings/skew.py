@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import ClassVar
 
-from penstock.advise.application import Stage, Task
+from penstock.advise.application import LoggedStage, Task
 from penstock.advise.evidence import Evidence, usual
 from penstock.advise.findings.finding import Finding, Gain, register
 from penstock.report.text import milliseconds, share
@@ -24,7 +24,7 @@ class Skew:
     def find(self, evidence: Evidence) -> Finding | None:
         """Sum the time that the other cores wait for the longest task of each stage."""
         lost_ms = 0.0
-        heavy: list[tuple[Stage, Task]] = []
+        heavy: list[tuple[LoggedStage, Task]] = []
         for stage in evidence.stages:
             longest = max(stage.tasks, key=lambda t: t.took_ms)
             wait_ms = _lost_ms(stage, longest, evidence.cores)
@@ -79,7 +79,7 @@ class Skew:
         )
 
 
-def _lost_ms(stage: Stage, longest: Task, cores: int) -> float:
+def _lost_ms(stage: LoggedStage, longest: Task, cores: int) -> float:
     """Time of a stage that would go away, were its work spread evenly."""
     took = [t.took_ms for t in stage.tasks]
     if len(took) < 2 or longest.took_ms < RATIO * usual(took):
@@ -89,6 +89,6 @@ def _lost_ms(stage: Stage, longest: Task, cores: int) -> float:
     return max(0.0, min(span_ms - even_ms, longest.took_ms - usual(took)))
 
 
-def _row_share(stage: Stage, task: Task) -> float:
+def _row_share(stage: LoggedStage, task: Task) -> float:
     total = sum(t.read_rows for t in stage.tasks)
     return task.read_rows / total if total else 0.0

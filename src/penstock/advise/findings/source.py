@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from penstock.advise.application import Stage
+from penstock.advise.application import LoggedStage
 from penstock.advise.evidence import Evidence, usual
 from penstock.advise.findings.finding import LEAST_SHARE, Finding, Gain, Setting, register
 from penstock.report.text import milliseconds, number, share
@@ -17,7 +17,7 @@ FILES = "FileStreamSource"
 
 
 @register
-class Source:
+class SourceRule:
     """Measure the time in which the source is waited for."""
 
     name: ClassVar[str] = "source"
@@ -70,7 +70,7 @@ class Source:
         )
 
 
-def _lost_ms(stage: Stage, cores: int) -> float:
+def _lost_ms(stage: LoggedStage, cores: int) -> float:
     """Time of the reading stage in which its tasks wait, or in which cores have no task."""
     run_ms = sum(t.run_ms for t in stage.tasks)
     if run_ms <= 0:

@@ -20,7 +20,7 @@ AHEAD_H = 24.0
 
 
 @register
-class State:
+class StateRule:
     """Compare the state, and how fast it grows, with the memory of the executors."""
 
     name: ClassVar[str] = "state"

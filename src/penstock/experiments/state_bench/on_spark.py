@@ -18,7 +18,7 @@ EXPERIMENTS = ("coding", "sizes", "moved", "lost", "missing")
 
 
 @dataclass(frozen=True)
-class Asked:
+class BenchArguments:
     """What to measure.
 
     Parameters
@@ -47,7 +47,7 @@ class Asked:
 
 
 def measure(
-    spark: SparkSession, asked: Asked, say: Callable[[str], None]
+    spark: SparkSession, asked: BenchArguments, say: Callable[[str], None]
 ) -> dict[str, list[dict[str, Any]]]:
     """Run the experiments on the executors of a session, one after the other."""
     executors = jvm_of(spark.sparkContext).executors()

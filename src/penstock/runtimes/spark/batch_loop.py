@@ -22,7 +22,7 @@ from penstock.runtimes.spark.execution import Execution
 from penstock.runtimes.spark.injector import Injector
 from penstock.runtimes.spark.monitor import Observed, Timing, observe
 from penstock.runtimes.spark.recorder import EXECUTORS
-from penstock.runtimes.spark.recovery import Halted, Recovery
+from penstock.runtimes.spark.recovery import BatchRecovery, Halted
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.store.records import STATE, RunStatus
 
@@ -80,7 +80,7 @@ class BatchLoop:
             seed=options.seed,
             listener=execution.recorder.of_loop(on_decision),
         )
-        self.recovery = Recovery(execution, self.control, runtime)
+        self.recovery = BatchRecovery(execution, self.control, runtime)
         self.listener = listener
         self.failure: BaseException | None = None
         self.over = threading.Event()

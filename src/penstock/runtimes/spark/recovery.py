@@ -37,7 +37,7 @@ class Halted(Exception):
     """The run is to stop while a batch waits to be tried again; a later run begins with it."""
 
 
-class Recovery:
+class BatchRecovery:
     """Runs batches of one run, again and again if need be.
 
     Parameters
