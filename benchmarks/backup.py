@@ -95,7 +95,7 @@ class Way:
         done = self.driver.run_batch({self.source: ((start, stop),)})
         self.driver.close()
         self.times.append(time.perf_counter() - started)
-        self.saved.append(sum(s.saved["bytes"] for s in done.stats if s.saved))
+        self.saved.append(sum(s.saved.size_bytes for s in done.stats if s.saved))
         facts = self.backend.facts()
         last = max(fact.stage for fact in facts)
         self.last_stage.append(max(fact.run_ms for fact in facts if fact.stage == last))

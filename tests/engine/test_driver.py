@@ -129,19 +129,19 @@ def test_a_checkpoint_of_other_hashes_is_refused(
     job_graph = JobGraph.of(counting(Memory()))
     plan = plan_for(job_graph)
     run_to_end(Driver(job_graph, backend_in(tmp_path), tmp_path, plan), [50])
-    monkeypatch.setattr("penstock.engine.driver.transition.HASHING", 99)
+    monkeypatch.setattr("penstock.engine.driver.progress.HASHING", 99)
     with pytest.raises(InvalidValue, match="hashes keys as this one does"):
         Driver(job_graph, backend_in(tmp_path), tmp_path, plan)
 
 
-def test_a_crash_between_sink_and_journal_repeats_the_batch(
+def test_a_crash_between_sink_and_commit_log_repeats_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     job_graph = JobGraph.of(counting(parquet(out)))
     plan = plan_for(job_graph)
     driver = Driver(job_graph, backend_in(tmp_path), tmp_path, plan)
-    commit = type(driver.commit_log).commit
+    commit = type(driver.progress.commit_log).commit
     calls = []
 
     def dies(self: Any, batch_id: int, entry: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ def test_a_crash_between_sink_and_journal_repeats_the_batch(
             raise Crash
         commit(self, batch_id, entry)
 
-    monkeypatch.setattr(type(driver.commit_log), "commit", dies)
+    monkeypatch.setattr(type(driver.progress.commit_log), "commit", dies)
     with pytest.raises(Crash):
         run_to_end(driver, [30, 60])
     run_to_end(Driver(job_graph, backend_in(tmp_path), tmp_path, plan), [30, 60])
@@ -394,9 +394,9 @@ def test_skipping_leaves_out_the_rows_that_fail_and_no_others() -> None:
     results = run_locally(pipeline, on_error="skip")
     assert sorted(sink.table().column("v").to_pylist()) == [v for v in range(100) if v != 13]
     assert results[0].skipped == 1
-    sample = next(s.sample for s in results[0].stats if s.sample)
-    assert sample["step"] == "bad"
-    assert "'v': 13" in sample["sample"]
+    error = next(s.first_error for s in results[0].stats if s.first_error)
+    assert error.step == "bad"
+    assert "'v': 13" in error.sample
 
 
 def test_what_a_pipeline_refuses() -> None:

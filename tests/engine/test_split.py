@@ -20,9 +20,9 @@ from penstock.common.key_hashing import key_hashes
 from penstock.engine.driver.driver import Driver
 from penstock.engine.errors import StepFailed
 from penstock.engine.job_graph import JobGraph
-from penstock.engine.migration.increments import portion
-from penstock.engine.task.exchange import deal
-from penstock.engine.task.metrics import HOT_KEPT, TaskMetrics
+from penstock.engine.migration.increments import increment
+from penstock.engine.task.metrics import MAX_HOT_KEYS, TaskMetrics
+from penstock.engine.task.output import distribute
 from penstock.model import Cluster, Grouping, InvalidValue, Kind, Measurements, NotAllowed, Plan
 from penstock.pipeline import Link, Memory, Pipeline, Rows, Split, parquet, tumbling
 from penstock.runtimes.local import LocalBackend, run_locally, run_to_end
@@ -172,9 +172,8 @@ def test_keys_may_be_split_and_whole_and_moved_between_batches(
             }
             made = split_plan(job_graph, {k: to for k, to in wanted.items() if len(to) > 1}, count)
             if number in restarts and mode != "peers":
-                driver = Driver(
-                    job_graph, driver.backend, driver.root, made, state_config=state_config
-                )
+                root = Path(folder) / "run"
+                driver = Driver(job_graph, driver.backend, root, made, state_config=state_config)
             else:
                 driver.adopt(made, inband=inband)
             driver.run_batch({"rows": ((start, cut),)})
@@ -200,13 +199,13 @@ def test_shares_outlive_a_failed_attempt_and_a_lost_home(tmp_path: Path) -> None
     plan = split_plan(job_graph, {"hot": (0, 1, 2)})
     driver = run_of(tmp_path, job_graph, plan, StateConfig(mode="peers", data=1, parity=1))
     driver.run_batch({"rows": ((0, 50),)})
-    assert set(driver.shares) == {"sum"}
-    before = driver.shares
+    assert set(driver.progress.shares) == {"sum"}
+    before = driver.progress.shares
     fail.touch()
     with pytest.raises(StepFailed):
         driver.run_batch({"rows": ((50, 80),)})
     fail.unlink()
-    assert driver.shares is before
+    assert driver.progress.shares is before
     assert isinstance(driver.backend, LocalBackend)
     home = plan.routing["sum"].partitions[HOT % len(plan.routing["sum"].partitions)]
     lost = plan.placement["sum"][home].node
@@ -239,7 +238,7 @@ def test_a_portion_splits_keys_over_the_instances_that_it_has(tmp_path: Path) ->
         tmp_path, job_graph, plan(2, 3, (0, 1)), StateConfig(mode="peers", data=1, parity=1)
     )
     driver.run_batch({"rows": ((0, 50),)})
-    part = portion(
+    part = increment(
         plan(3, 2, (0, 1, 2)),
         driver.plan,
         {n: (driver.plan.routing[n], plan(3, 2, (0, 1, 2)).routing[n]) for n in ("sum", "more")},
@@ -356,7 +355,7 @@ def test_shares_come_home_after_a_restart_with_another_pipeline(
     job_graph = JobGraph.of(pipeline(sink, split=True, work=looked_at))
     driver = run_of(tmp_path, job_graph, split_plan(job_graph, {"hot": (0, 1, 2)}))
     driver.run_batch({"rows": ((0, 50),)})
-    assert driver.shares
+    assert driver.progress.shares
     again = JobGraph.of(pipeline(sink, work=looked_at, **(now or {"split": True})))
     driver = run_of(tmp_path, again, planned(again))
     run_to_end(driver)
@@ -390,7 +389,7 @@ def test_the_planner_splits_what_was_measured_hot() -> None:
         3,
         single=True,
     )
-    hot = {key: float(n) for key, n in metrics.stats()["hot_keys"]["sum"].items()}
+    hot = {key: float(n) for key, n in metrics.hot_keys()["sum"].items()}
     assert hot[HOT] == 60.0
     rates = {"sum": metrics.partitions["sum"].astype(float)}
     measured = Measurements(partition_rates=rates, hot_keys={"sum": hot})
@@ -408,19 +407,19 @@ def test_split_keys_begin_elsewhere_in_every_batch() -> None:
     job_graph = JobGraph.of(pipeline(Memory(), split=True))
     tables, _ = routed(job_graph.topology(2), None, None, chi=0.3, partitions=8)
     split = replace(tables["sum"], split={HOT: (0, 1, 2)})
-    reached = {next(deal(table, link, 3, table_of=split, turn=turn))[0] for turn in range(3)}
+    reached = {next(distribute(table, link, 3, routing=split, turn=turn))[0] for turn in range(3)}
     assert reached == {0, 1, 2}
 
 
 def test_hot_key_grouping_spreads_only_hot_keys() -> None:
     link = Link("rows", Grouping.HOT_KEY, ("k",))
-    parts = dict(deal(DATA, link, 3, table_of=None, turn=0))
+    parts = dict(distribute(DATA, link, 3, routing=None, turn=0))
     hot = [part.column("k").to_pylist().count("hot") for part in parts.values()]
     # All hot keys together are dealt in turn.
     assert min(hot) >= 15
     small = pa.table({"k": [f"k{i}" for i in range(50)]})
     homes: dict[str, int] = {}
-    for instance, part in deal(small, link, 3, table_of=None, turn=0):
+    for instance, part in distribute(small, link, 3, routing=None, turn=0):
         homes |= dict.fromkeys(part.column("k").to_pylist(), instance)
     hashes = key_hashes(small, ("k",))
     assert [homes[f"k{i}"] for i in range(50)] == (hashes % np.uint64(3)).tolist()
@@ -446,9 +445,9 @@ def test_only_few_hot_keys_are_told_and_none_of_what_was_reduced() -> None:
         metrics.hashes("x", link, many, None, 20, single=True)
         metrics.hashes("y", link, many, None, 20, single=False)
         metrics.hashes("z", link, many, None, 1, single=True)
-    told = metrics.stats()["hot_keys"]
+    told = metrics.hot_keys()
     assert set(told) == {"x"}
-    assert len(told["x"]) == HOT_KEPT
+    assert len(told["x"]) == MAX_HOT_KEYS
     assert set(told["x"].values()) == {6}
 
 

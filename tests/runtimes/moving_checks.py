@@ -162,7 +162,7 @@ def increments_killed(spark: Any) -> dict[str, Any]:
     runtime, wanted = SparkRuntime(execution), tuple[int, ...]()
     applied: list[Any] = []
     shared = 0
-    most, repartitioning.PORTION_BYTES = repartitioning.PORTION_BYTES, 40_000
+    most, repartitioning.INCREMENT_BYTES = repartitioning.INCREMENT_BYTES, 40_000
     try:
         for start, end in pairwise((0, *ends)):
             run.batch({"behaviors": ((start, end),)})
@@ -173,7 +173,7 @@ def increments_killed(spark: Any) -> dict[str, Any]:
             target = replace(table, partitions=wanted, split=ways)
             plan = replace(execution.plan, routing={**execution.plan.routing, "count": target})
             applied.append(runtime.apply(plan))
-            shared += bool(execution.driver.shares)
+            shared += bool(execution.driver.progress.shares)
             if len(applied) == 2:
                 os.kill(process_of(holding(execution)[0]), signal.SIGKILL)
         counts, reached = (
@@ -182,7 +182,7 @@ def increments_killed(spark: Any) -> dict[str, Any]:
         )
         texts = [event.text for event in execution.recorder.records().events]
     finally:
-        repartitioning.PORTION_BYTES = most
+        repartitioning.INCREMENT_BYTES = most
         run.close()
     await_executors(spark, NODES)
     out = pipeline["counts"].sink

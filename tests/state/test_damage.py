@@ -69,7 +69,7 @@ def half_a_run(root: Path) -> Memory:
     sink = Memory()
     driver = driver_on(root, sink)
     run_to_end_of(driver, 5)
-    driver._begin({"ranges": {"rows": [[150, 180]]}})
+    driver.progress.begin({"ranges": {"rows": [[150, 180]]}})
     clear_cache()
     return sink
 
@@ -125,7 +125,8 @@ def test_the_commit_before_a_damaged_one_is_used(tmp_path: Path) -> None:
     found, driver = go_on(tmp_path, before)
     assert found == SUMS
     assert driver is not None
-    assert any("set aside" in note and newest.name in note for note in driver.commit_log.notes)
+    notes = driver.progress.commit_log.notes
+    assert any("set aside" in note and newest.name in note for note in notes)
     # Once more: what was set aside is left alone.
     assert driver_on(tmp_path, Memory()).next_batch == driver.next_batch == 10
 
@@ -137,7 +138,7 @@ def test_the_version_before_damaged_state_is_used(tmp_path: Path) -> None:
     found, driver = go_on(tmp_path, before)
     assert found == SUMS
     assert driver is not None
-    assert any(newest.name in note for note in driver.commit_log.notes)
+    assert any(newest.name in note for note in driver.progress.commit_log.notes)
 
 
 def test_a_run_does_not_start_when_all_commits_are_damaged(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_stray_files_in_the_commit_log_are_ignored_with_a_note(tmp_path: Path) -
     found, driver = go_on(tmp_path, before)
     assert found == SUMS
     assert driver is not None
-    assert any("notes.txt is not an entry" in note for note in driver.commit_log.notes)
+    assert any("notes.txt is not an entry" in note for note in driver.progress.commit_log.notes)
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "../../etc", "ä" * 200, ".hidden"])

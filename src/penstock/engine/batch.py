@@ -1,4 +1,4 @@
-"""One micro-batch as its tasks see it: number, instances, routing, ranges, state version."""
+"""One micro-batch as its tasks see it: number, instances, routing, ranges, state versions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from penstock.engine.messages import DRIVER, Address
 from penstock.engine.repartition import Participant
 from penstock.model import RoutingTable
 from penstock.pipeline.steps import Attempt
@@ -19,13 +20,16 @@ ON_ERROR = ("stop", "skip")
 
 @dataclass(frozen=True, eq=False)
 class BatchSpec:
-    """What a task needs to know of its batch besides the layout.
+    """What a task needs to know of its batch besides the job graph.
+
+    A *location* is a process of a node as a plan names it, such as ``node-1/0``.
 
     Parameters
     ----------
     batch_id : int
     version : int
-        Number of this attempt, which state that it changes is saved under; never used twice.
+        Number of this attempt at the batch. State that the batch changes is saved as this version;
+        no other attempt ever has the same number.
     layers : tuple of tuple of str
         Vertices by layer.
     parallelism : mapping of str to int
@@ -33,42 +37,45 @@ class BatchSpec:
     ranges : mapping of str to tuple of (int, int)
         Positions of each source step that belong to this batch.
     locations : mapping of str to tuple of str
-        Where each instance of a vertex runs, for local grouping and for relaying; any equal strings
-        mean the same place.
+        Location of each instance of a vertex.
     state_config : StateConfig
     bases : mapping of str to tuple of int
-        The committed state version that each instance of a stateful vertex starts from; -1 before
+        By stateful vertex and instance: the committed state version that it starts from; -1 before
         its first.
-    needed : mapping of str to tuple of tuple of Segment
-        The runs that what peers have of each of those states is made of.
-    backed : mapping of str to tuple of int
-        The version that peers have of each; -1 if none.
+    backed_up : mapping of str to tuple of int
+        By stateful vertex and instance: the version of which there is a backup; -1 if there is
+        none.
+    backup_segments : mapping of str to tuple of tuple of Segment
+        By stateful vertex and instance: the segments that its backup consists of.
     backup_nodes : tuple of str
-        Homes of the nodes that keep fragments, one partition each in a layer after the last; none:
-        there is no such layer.
-    hold : bool
-        Whether what changes goes to the driver, which gives it to them later.
+        Locations that store fragments. Each is a partition of one more layer after the last; where
+        there are none, there is no such layer.
+    async_backup : bool
+        Whether instances send what they changed to the driver, which backs it up later.
     fragment_placements : mapping of str to tuple of FragmentPlacement
-        Code and keepers of each instance's fragments.
-    whole : frozenset of (str, int)
-        Instances that save all their state, whatever they changed.
-    coming : frozenset of (str, int)
-        Instances whose state is being copied ahead of a move.
+        By stateful vertex and instance: the erasure code, and the locations of its fragments.
+    snapshots : frozenset of (str, int)
+        Instances that save all of their state, whatever they changed.
+    precopying : frozenset of (str, int)
+        Instances whose state is being pre-copied; these copies must not be removed.
     incoming : mapping of (str, int) to tuple of (Segment, int)
-        Instances whose state comes to a new home with this batch, and the runs that are there.
-    givers : mapping of (str, int) to Participant
+        Instances whose state migrates with this batch, and their segments that were pre-copied.
+    row_senders : mapping of (str, int) to Participant
         Instances that give rows of their state to others with this batch.
     shares : mapping of str to bytes
-        By step: what instances made of split keys in the batch before, for the homes of these.
-    watermarks, passed : mapping of str to int or None
-        Event time, in microseconds, that each windowed step has passed, now and a batch ago.
-    tidy : bool
-        Whether keepers remove what is no longer needed where they are.
+        By step: what instances made of split keys in the batch before, for the owners of the keys.
+    watermarks, previous_watermarks : mapping of str to int or None
+        By windowed step: event time in microseconds up to which all rows are expected to be there,
+        in this batch and in the batch before.
+    clean_up : bool
+        Whether backup nodes remove files that are no longer needed from their node.
     on_error : str
+        One of `ON_ERROR`.
     epoch : int
         Number of the driver's turn at the checkpoint.
     token : str
-        Of the driver that sent it: what a worker remembers for one driver is nothing to the next.
+        Identifies the driver. A worker process does not use state that it has in memory from
+        another driver.
     """
 
     batch_id: int
@@ -80,19 +87,19 @@ class BatchSpec:
     locations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     state_config: StateConfig = field(default_factory=StateConfig)
     bases: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    needed: Mapping[str, tuple[tuple[Segment, ...], ...]] = field(default_factory=dict)
-    backed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    backed_up: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    backup_segments: Mapping[str, tuple[tuple[Segment, ...], ...]] = field(default_factory=dict)
     backup_nodes: tuple[str, ...] = ()
-    hold: bool = False
+    async_backup: bool = False
     fragment_placements: Mapping[str, tuple[FragmentPlacement, ...]] = field(default_factory=dict)
-    whole: frozenset[tuple[str, int]] = frozenset()
-    coming: frozenset[tuple[str, int]] = frozenset()
+    snapshots: frozenset[tuple[str, int]] = frozenset()
+    precopying: frozenset[tuple[str, int]] = frozenset()
     incoming: Mapping[tuple[str, int], Copied] = field(default_factory=dict)
-    givers: Mapping[tuple[str, int], Participant] = field(default_factory=dict)
+    row_senders: Mapping[tuple[str, int], Participant] = field(default_factory=dict)
     shares: Mapping[str, bytes] = field(default_factory=dict)
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
-    passed: Mapping[str, int | None] = field(default_factory=dict)
-    tidy: bool = True
+    previous_watermarks: Mapping[str, int | None] = field(default_factory=dict)
+    clean_up: bool = True
     on_error: str = "stop"
     epoch: int = 0
     token: str = ""
@@ -103,29 +110,34 @@ class BatchSpec:
         return Attempt(self.batch_id, self.version, self.epoch)
 
     @cached_property
-    def first(self) -> Mapping[str, tuple[int, int]]:
+    def first(self) -> Mapping[str, Address]:
         """Layer of each vertex, and the partition of its first instance there."""
-        found: dict[str, tuple[int, int]] = {}
+        found: dict[str, Address] = {}
         for depth, layer in enumerate(self.layers):
             start = 0
             for vertex in layer:
-                found[vertex] = (depth, start)
+                found[vertex] = Address(depth, start)
                 start += self.parallelism[vertex]
         return found
 
+    @cached_property
+    def state_numbers(self) -> Mapping[str, int]:
+        """Numbers of the stateful vertices, which messages with state have in their header."""
+        return {vertex: number for number, vertex in enumerate(self.bases)}
+
     @property
     def depth(self) -> int:
-        """Layers, that of the keepers included."""
+        """Layers, that of the backup nodes included."""
         return len(self.layers) + bool(self.backup_nodes)
 
     def width(self, layer: int) -> int:
         """Partitions of a layer."""
         return len(self.layer_locations[layer])
 
-    def address(self, vertex: str, instance: int) -> tuple[int, int]:
+    def address(self, vertex: str, instance: int) -> Address:
         """Layer and partition of an instance."""
         depth, start = self.first[vertex]
-        return depth, start + instance
+        return Address(depth, start + instance)
 
     def instance_at(self, layer: int, partition: int) -> tuple[str, int]:
         """Vertex and instance of a partition."""
@@ -137,35 +149,34 @@ class BatchSpec:
 
     @cached_property
     def layer_locations(self) -> tuple[tuple[str, ...], ...]:
-        """Home of every partition of every layer."""
+        """Location of every partition of every layer."""
         layers = tuple(
             tuple(
-                home
+                location
                 for vertex in layer
-                for home in self.locations.get(vertex, ("",) * self.parallelism[vertex])
+                for location in self.locations.get(vertex, ("",) * self.parallelism[vertex])
             )
             for layer in self.layers
         )
         return (*layers, self.backup_nodes) if self.backup_nodes else layers
 
-    def hop(self, here: str, from_layer: int, layer: int, partition: int) -> int:
-        """Partition of the next layer through which something travels to a later one.
+    def next_hop(self, here: Address, to: Address) -> int:
+        """Return the partition of the next layer through which a message travels to a later one.
 
         Parameters
         ----------
-        here : str
-            Home that it starts from.
-        from_layer : int
-        layer, partition : int
-            Where it goes.
+        here : Address
+            The task that sends the message, or passes it on.
+        to : Address
         """
-        following = from_layer + 1
-        if layer == following:
-            return partition
+        following = here.layer + 1
+        if to.layer == following:
+            return to.partition
         if following >= self.depth:
-            return 0
-        # A relay in the same place keeps a long edge off the network until its last hop.
-        for i, place in enumerate(self.layer_locations[following]):
-            if place == here:
-                return i
-        return partition % len(self.layer_locations[following])
+            return DRIVER.partition
+        # A relay at the same location keeps a long edge off the network until its last hop.
+        location = self.layer_locations[here.layer][here.partition]
+        for partition, other in enumerate(self.layer_locations[following]):
+            if other == location:
+                return partition
+        return to.partition % len(self.layer_locations[following])

@@ -1,4 +1,4 @@
-"""Split steps made one where the driver can merge."""
+"""Merges of split keys that need no step of their own, because the driver can do them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from penstock.pipeline.steps import Hints, Step, wants_origin
 
 
 def fused(pipeline: Pipeline) -> Pipeline:
-    """Make one step of each two that work on parts and merge them, where a driver can merge.
+    """Make one step of a step that reduces parts of split keys and the step that merges them.
 
-    That is where nothing but sinks reads the results, and keys are dealt by a table, so that each
-    has a home. It is not where there are windows, which close in all instances at once, or where
-    work has to know which of several steps its tuples come from.
+    The driver then merges; see `penstock.engine.task.hot_keys`. It can do so where only sinks read
+    the results, and where tuples are routed by a table, so that each key has an owner. It cannot
+    where there are windows, which close in all instances at once, or where the function has to know
+    which of several steps its tuples come from.
     """
     steps = list(pipeline.steps)
     for merge in pipeline.steps:
         parts = _parts_of(pipeline, merge)
-        if parts is not None:
-            at = steps.index(merge)
-            steps[at] = _one(parts, merge)
+        if parts is not None and isinstance(merge.keyed, Mergeable):
+            steps[steps.index(merge)] = _one(parts, merge, merge.keyed)
             steps.remove(parts)
     return replace(pipeline, steps=tuple(steps))
 
 
 def _parts_of(pipeline: Pipeline, merge: Step) -> Step | None:
+    """Return the step whose parts a step merges, if the driver can do that."""
     if merge.keyed is None or isinstance(merge.keyed, Windowed) or len(merge.links) != 1:
         return None
     parts = pipeline[merge.links[0].source]
@@ -47,13 +48,12 @@ def _parts_of(pipeline: Pipeline, merge: Step) -> Step | None:
     return parts if fits else None
 
 
-def _one(parts: Step, merge: Step) -> Step:
-    assert isinstance(merge.keyed, Mergeable)
+def _one(parts: Step, merge: Step, keyed: Mergeable) -> Step:
     work, before, after = parts.function, parts.hints, merge.hints
     return replace(
         merge,
         links=parts.links,
-        keyed=merge.keyed if work is None or work is same else WorkThenReduce(merge.keyed, work),
+        keyed=keyed if work is None or work is same else WorkThenReduce(keyed, work),
         parallelism=parts.parallelism,
         hints=Hints(
             before.cpu_us_per_tuple + after.cpu_us_per_tuple,

@@ -1,4 +1,4 @@
-"""From a pipeline to what runs: steps chained into vertices, wires between them, layers."""
+"""The job graph of a pipeline: steps chained into vertices, edges between vertices, layers."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from functools import cached_property
 from penstock.engine.fuse import fused
 from penstock.model import Edge, Grouping, InvalidValue, Kind, Operator, Topology
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.steps import Attempt, Link, Source, Step
+from penstock.pipeline.steps import Attempt, Link, Sink, Source, Step
 
-#: What a task costs whatever it does, in percent of a core: about 100 ms in each of two batches a
-#: second.
+#: CPU time that a task takes whatever it does, in percent of a core: about 100 ms in each of two
+#: batches a second.
 TASK_CPU_PCT = 20.0
 
-#: Files of a sink are numbered by vertex and instance, with room for so many of these.
-MOST_INSTANCES = 100_000
+#: Instances of a vertex, at the most: the files of a sink are numbered by vertex and instance.
+MAX_INSTANCES = 100_000
 
 _CHAINABLE = frozenset({Grouping.SHUFFLE, Grouping.NONE, Grouping.LOCAL_OR_SHUFFLE})
 
 
 @dataclass(frozen=True, eq=False)
 class Vertex:
-    """Steps that run in the same instances: a head, and what is chained behind it.
+    """Steps that run in the same instances: a head, and the steps that are chained behind it.
 
     Parameters
     ----------
@@ -47,7 +47,17 @@ class Vertex:
 
 @dataclass(frozen=True, eq=False)
 class JobEdge:
-    """A stream between two vertices: from a step of one to the head of the other."""
+    """A stream between two vertices: from a step of one to the head of the other.
+
+    Parameters
+    ----------
+    number : int
+        Position in `JobGraph.edges`.
+    source, target : str
+        Vertices.
+    from_step, to_step : str
+    link : Link
+    """
 
     number: int
     source: str
@@ -59,7 +69,16 @@ class JobEdge:
 
 @dataclass(frozen=True, eq=False)
 class JobGraph:
-    """A pipeline, chained and wired; how many instances there are is the plan's business."""
+    """A pipeline as vertices and edges; the number of instances is up to the plan.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    vertices : tuple of Vertex
+    edges : tuple of JobEdge
+    children : mapping of str to tuple of str
+        By step: the steps and sinks that are chained behind it.
+    """
 
     pipeline: Pipeline
     vertices: tuple[Vertex, ...]
@@ -68,16 +87,17 @@ class JobGraph:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> JobGraph:
-        """Chain and wire.
+        """Chain the steps of a pipeline into vertices, and connect these by edges.
 
-        A stateless function behind one step, with shuffle or local grouping and no parallelism of
-        its own, runs in that step's instances. A sink runs in the instances of whatever it reads.
-        Split keys are merged without a vertex of their own where that can be; see `fused`.
+        A stateless step that reads one other step, with shuffle or local grouping and no
+        parallelism of its own, is chained: it runs in the instances of that step. A sink runs in
+        the instances of the step that it reads. Split keys are merged without a vertex of their own
+        where that is possible; see `fused`.
         """
         pipeline = fused(pipeline)
         if not any(step.sink is not None for step in pipeline.steps):
             raise InvalidValue("steps", f"pipeline {pipeline.name!r}", "ended with a sink", "none")
-        home: dict[str, str] = {}
+        head_of: dict[str, str] = {}
         members: dict[str, list[str]] = {}
         children: dict[str, list[str]] = {step.name: [] for step in pipeline.steps}
         edges: list[JobEdge] = []
@@ -85,15 +105,15 @@ class JobGraph:
             if step.sink is not None:
                 for link in step.links:
                     children[link.source].append(step.name)
-                    members[home[link.source]].append(step.name)
+                    members[head_of[link.source]].append(step.name)
                 continue
             if _chained(step):
                 upstream = step.links[0].source
-                home[step.name] = home[upstream]
+                head_of[step.name] = head_of[upstream]
                 children[upstream].append(step.name)
-                members[home[upstream]].append(step.name)
+                members[head_of[upstream]].append(step.name)
                 continue
-            home[step.name] = step.name
+            head_of[step.name] = step.name
             members[step.name] = [step.name]
         names = {head: _name(pipeline, steps) for head, steps in members.items()}
         vertices = tuple(
@@ -113,7 +133,7 @@ class JobGraph:
                 edges.append(
                     JobEdge(
                         len(edges),
-                        names[home[link.source]],
+                        names[head_of[link.source]],
                         names[step.name],
                         link.source,
                         step.name,
@@ -126,7 +146,7 @@ class JobGraph:
 
     @cached_property
     def by_name(self) -> Mapping[str, Vertex]:
-        """Vertices by name."""
+        """Return the vertices by name."""
         return {vertex.name: vertex for vertex in self.vertices}
 
     @cached_property
@@ -135,15 +155,23 @@ class JobGraph:
         return self.topology(1).layers
 
     def edges_from(self, step: str) -> tuple[JobEdge, ...]:
-        """Wires that start at a step."""
+        """Return the edges that start at a step."""
         return tuple(edge for edge in self.edges if edge.from_step == step)
 
-    def sinks(self) -> tuple[Step, ...]:
-        """Return the steps that are sinks."""
-        return tuple(step for step in self.pipeline.steps if step.sink is not None)
+    def sinks(self) -> tuple[tuple[Step, Sink], ...]:
+        """Return the steps that are sinks, each with its sink."""
+        return tuple((step, step.sink) for step in self.pipeline.steps if step.sink is not None)
+
+    def step_number(self, name: str) -> int:
+        """Return the position of a step in the pipeline, which messages have in their header."""
+        return self._step_numbers[name]
+
+    @cached_property
+    def _step_numbers(self) -> Mapping[str, int]:
+        return {step.name: number for number, step in enumerate(self.pipeline.steps)}
 
     def for_workers(self) -> JobGraph:
-        """Return the part that tasks need: sinks and sources that live in the driver stay there."""
+        """Return the part that tasks need, without sinks and sources that only the driver has."""
         steps = tuple(
             replace(
                 step,
@@ -157,12 +185,12 @@ class JobGraph:
         return replace(self, pipeline=replace(self.pipeline, steps=steps))
 
     def topology(self, default_parallelism: int) -> Topology:
-        """Return the topology for the planner.
+        """Return the topology that a strategy plans for.
 
         Parameters
         ----------
         default_parallelism : int
-            Instances of a vertex whose steps name none.
+            Instances of a vertex whose head names no parallelism.
         """
         operators = []
         for vertex in self.vertices:
@@ -189,31 +217,31 @@ class JobGraph:
                     splittable=vertex.splittable,
                 )
             )
-        edges = tuple(Edge(w.source, w.target, w.link.grouping) for w in self.edges)
+        edges = tuple(Edge(e.source, e.target, e.link.grouping) for e in self.edges)
         return Topology(self.pipeline.name, tuple(operators), edges)
 
 
 class _InDriver:
-    """Stands in a task for what only the driver has."""
+    """Stands in a task for a sink or source that only the driver has."""
 
     on_workers = False
     stamp = None
 
     def start(self, checkpoint: str) -> None:
-        """Never called in a task."""
+        """Do nothing: only the driver starts sinks."""
 
     def stage(self, attempt: Attempt, instance: int, table: object) -> None:
-        """Never called: the rows go to the driver."""
+        """Do nothing: a task sends the rows to the driver instead."""
 
     def commit(self, attempt: Attempt, table: object, staged: object = ()) -> None:
-        """Never called in a task."""
+        """Do nothing: only the driver commits and recovers."""
 
     def recover(self, committed: int) -> None:
-        """Never called in a task."""
+        """Do nothing: only the driver commits and recovers."""
 
 
 def is_source(stream: object) -> bool:
-    """Whether a stream is one of ours, which tasks read, and not a DataFrame."""
+    """Whether tasks can read a stream themselves: it is a `Source`, and not a DataFrame."""
     return isinstance(stream, Source)
 
 

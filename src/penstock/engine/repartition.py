@@ -1,4 +1,4 @@
-"""An instance that takes part when router partitions are dealt anew: which rows leave it."""
+"""Which rows of an instance's state belong to another instance under a new routing table."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from penstock.strategies.route import modulo
 
 @dataclass(frozen=True)
 class Participant:
-    """One instance.
+    """An instance that gives or takes rows when state is repartitioned.
 
     Parameters
     ----------
-    vertex, instance
+    vertex : str
+    instance : int
     base : int
-        Version that it has; -1 for a new one.
+        Version of its state; -1 if it has none yet.
     by, route : tuple of str
-        Columns of the state's key, and of the key that tuples are routed by.
+        Columns of the key of its state, and of the key that tuples are routed by.
     table : RoutingTable or None
-        The table from now on; None: all rows stay.
-    whole : bool
-        Save everything, whatever changes: what peers keep is to be spread anew.
+        The new routing table; None if all rows stay where they are.
+    executor : str
+        Where its state is.
     """
 
     vertex: str
@@ -37,20 +38,25 @@ class Participant:
     by: tuple[str, ...]
     route: tuple[str, ...]
     table: RoutingTable | None
-    whole: bool = False
+    executor: str
 
-    def homes(self, rows: pa.Table) -> IntArray:
-        """Instance that each row belongs to from now on."""
+    @property
+    def key(self) -> tuple[str, int]:
+        """Vertex and instance."""
+        return self.vertex, self.instance
+
+    def owners(self, rows: pa.Table) -> IntArray:
+        """Return the instance that owns each row under the new table."""
         if self.table is None:
             return np.full(rows.num_rows, self.instance, dtype=np.int64)
         partitions = np.asarray(self.table.partitions, dtype=np.int64)
         return np.asarray(partitions[modulo(key_hashes(rows, self.route), len(partitions))])
 
-    def leave(self, rows: pa.Table) -> BoolArray:
-        """Which rows belong to another instance from now on."""
-        return np.asarray(self.homes(rows) != self.instance)
+    def leaving(self, rows: pa.Table) -> BoolArray:
+        """Say of each row whether another instance owns it under the new table."""
+        return np.asarray(self.owners(rows) != self.instance)
 
-    def removed(self, state: KeyedTable) -> list[pa.Table]:
-        """Return the change that takes away what belongs elsewhere, if anything does."""
-        rows = state.where(self.leave) if self.table is not None else None
+    def removals(self, state: KeyedTable) -> list[pa.Table]:
+        """Return the change that removes the rows that leave; empty if none does."""
+        rows = state.where(self.leaving) if self.table is not None else None
         return [] if rows is None else [removal(rows, self.by)]

@@ -1,47 +1,15 @@
-"""What a batch, and a change of plan, left behind: read from the frames that reach the driver."""
+"""What a committed batch did, and what a change of plan took."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from penstock.engine.batch import BatchSpec
-from penstock.engine.errors import StepFailed
-from penstock.engine.messages import ERROR, Message, decode_json
-from penstock.state.versions import StateLost
+from penstock.engine.messages import TaskError, TaskStats
 
+#: By source: the ranges of positions that belong to a batch.
 Ranges = Mapping[str, tuple[tuple[int, int], ...]]
-
-
-@dataclass(frozen=True, eq=False)
-class InstanceStats:
-    """What one instance did in one batch."""
-
-    vertex: str
-    instance: int
-    rows_in: int
-    sent: Mapping[int, Mapping[int, int]]
-    sinks: Mapping[str, int]
-    partitions: Mapping[str, list[int]]
-    skipped: int
-    sample: Any
-    stamps: Mapping[int, int]
-    cpu_s: float
-    wall_s: float
-    rss_bytes: int
-    saved: Mapping[str, Any] | None = None
-    arrived: Mapping[str, int] | None = None
-    hot_keys: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    late: Mapping[str, int] = field(default_factory=dict)
-    event_times: Mapping[str, int] = field(default_factory=dict)
-    staged: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @property
-    def rows_out(self) -> int:
-        """Rows sent on all wires and to all sinks."""
-        sent = sum(sum(targets.values()) for targets in self.sent.values())
-        return sent + sum(self.sinks.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +18,21 @@ class BatchResult:
 
     Parameters
     ----------
-    batch_id, wave, ranges, stats, rows_to_sinks
+    batch_id : int
+    spec : BatchSpec
+    ranges : mapping
+        What it read of each source.
+    stats : tuple of TaskStats
+        One for each instance.
+    rows_to_sinks : mapping of str to int
     inband : MigrationResult or None
-        What moved with it; None: nothing did.
+        The state that migrated with the batch; None if none did.
     """
 
     batch_id: int
     spec: BatchSpec
     ranges: Ranges
-    stats: tuple[InstanceStats, ...]
+    stats: tuple[TaskStats, ...]
     rows_to_sinks: Mapping[str, int]
     inband: MigrationResult | None = None
 
@@ -81,17 +55,22 @@ class MigrationResult:
     Parameters
     ----------
     seconds : float
-        Time that the stream stood still.
-    state_bytes, precopied_bytes : int
-        State that was carried in that time, and state that was copied ahead and taken over.
-    inband_bytes : int
-        State that comes with a batch instead: before it, by what peers keep; after it, what came.
+        Time for which no batch could run.
+    state_bytes : int
+        State that was migrated in that time.
     moved, restored, repartitioned : int
-        Instances whose state was copied, was put together from fragments, or changed its keys.
+        Instances whose state was copied from another executor, was restored from fragments, or
+        was given other keys.
+    precopied_bytes : int
+        State that had been copied to its new executor before, while batches ran.
+    inband_bytes : int
+        State that migrates with a batch instead: an estimate before that batch, by the size of the
+        backups; what was received after it.
     not_precopied : str
-        Why state was carried that was to be copied ahead; empty when there is nothing to tell.
+        Why state that should have been pre-copied or migrated with a batch was migrated between
+        two batches; empty if there was no such state.
     failed : str
-        Why the plan before is still in charge; empty when it is not.
+        Why the plan before is still in force; empty if it is not.
     """
 
     seconds: float = 0.0
@@ -105,24 +84,8 @@ class MigrationResult:
     failed: str = ""
 
 
-def stats_of(values: dict[str, Any]) -> InstanceStats:
-    """Read what an instance told of itself; numbers that are keys of JSON come as text."""
-    values["sent"] = {
-        int(edge): {int(target): rows for target, rows in targets.items()}
-        for edge, targets in values["sent"].items()
-    }
-    values["hot_keys"] = {
-        target: {int(key): rows for key, rows in found.items()}
-        for target, found in values["hot_keys"].items()
-    }
-    values["stamps"] = {int(step): count for step, count in values["stamps"].items()}
-    return InstanceStats(**values)
-
-
-def raise_error(frames: Iterable[Message]) -> None:
+def raise_error(messages: Iterable[object]) -> None:
     """Raise what a task failed with, if one did."""
-    for frame in frames:
-        if frame.kind == ERROR and frame.edge == 1:
-            raise StateLost(decode_json(frame.body))
-        if frame.kind == ERROR:
-            raise StepFailed(**decode_json(frame.body))
+    for message in messages:
+        if isinstance(message, TaskError):
+            raise message.error

@@ -10,13 +10,13 @@ from penstock.pipeline.steps import Source
 #: What happens when the queue is full: the source waits, or the newest tuples are dropped.
 POLICIES = ("wait", "drop")
 
-#: Tuples that may wait, by default. A micro-batch takes all that wait, so it must hold one.
+#: Tuples that may wait, by default. A micro-batch takes all of them, so it must be able to.
 QUEUE = 500_000
 
 
 @dataclass(eq=False)
 class SourceQueue:
-    """One source, what was taken of it, and what was dropped.
+    """A source, how much of it batches have taken, and how much was dropped.
 
     Parameters
     ----------
@@ -24,11 +24,14 @@ class SourceQueue:
     queue : int
         Tuples that may wait.
     when_full : str
-        ``wait``: nothing is lost, the source is held up; ``drop``: what does not fit is dropped,
+        ``wait``: nothing is lost, the source waits; ``drop``: tuples that do not fit are dropped,
         newest first, and counted.
     taken : int
         Position up to which batches have taken it.
     dropped : int
+        Tuples that were dropped so far.
+    waiting : int
+        Tuples that were left when a batch last took some.
     """
 
     source: Source

@@ -1,25 +1,23 @@
 """A pipeline in this process, without Spark: for tests and for trying things out.
 
-The bodies of the tasks, the state, the commit log and the sinks are those of the real engine. What
-it does not model: processes that die, anything in parallel, the network.
+Tasks, state, commit log and sinks are those of a run on Spark. It does not model processes that
+die, the network, or anything that happens at the same time: tasks run one after the other.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from penstock.engine.backend import NO_SENDERS, Body, Stage, StateSenders
+from penstock.engine.backend import NO_SENDERS, Stage, StateSenders, TaskBody
 from penstock.engine.batch import BatchSpec
 from penstock.engine.driver.driver import BatchResult, Driver
 from penstock.engine.job_graph import JobGraph
-from penstock.engine.messages import DRIVER, Message
 from penstock.engine.task.task import run_partition
-from penstock.model import Cluster, Plan
+from penstock.model import Cluster, Keep, PenstockError
 from penstock.pipeline.builder import Pipeline
 from penstock.state.config import StateConfig
 from penstock.state.store import clear_cache
@@ -27,14 +25,14 @@ from penstock.strategies import Request, strategies
 
 
 class LocalBackend:
-    """Runs the tasks of a wave one after the other; folders stand for places.
+    """Runs the tasks of a batch one after the other; a folder stands for each executor.
 
     Parameters
     ----------
     root : Path
-        Where the folders of the places are made.
+        Where the folders of the executors are made.
     nodes : iterable of str
-        Nodes that are there; each has one process.
+        Nodes that are alive; each has one executor.
     """
 
     def __init__(self, root: Path, nodes: Iterable[str]) -> None:
@@ -45,14 +43,10 @@ class LocalBackend:
         self, job_graph: JobGraph, spec: BatchSpec, senders: StateSenders = NO_SENDERS
     ) -> Iterable[bytes]:
         """Run layer by layer."""
-
-        def body(layer: int) -> Body:
-            def run(partition: int, frames: Iterable[bytes], place: Path) -> Any:
-                return run_partition(job_graph, spec, layer, partition, frames, folder=place)
-
-            return run
-
-        stages = [Stage(spec.layer_locations[layer], body(layer)) for layer in range(spec.depth)]
+        stages = [
+            Stage(spec.layer_locations[layer], _task_body(job_graph, spec, layer))
+            for layer in range(spec.depth)
+        ]
         return self._run(stages, senders)
 
     def job(
@@ -62,40 +56,45 @@ class LocalBackend:
         return self._run(stages, NO_SENDERS)
 
     def _run(self, stages: Sequence[Stage], senders: StateSenders) -> Iterable[bytes]:
-        arrived = {partition: list(frames) for partition, frames in enumerate(stages[0].inputs)}
+        received = {partition: list(sent) for partition, sent in enumerate(stages[0].inputs)}
         for layer, stage in enumerate(stages):
-            leaving: dict[int, list[bytes]] = {}
+            sent: dict[int, list[bytes]] = {}
             for one in (stage, *senders.get(layer, ())):
-                for partition, place in enumerate(one.executors):
-                    frames = arrived.get(partition, []) if one is stage else []
-                    folder = self.root / quote(place, safe="")
-                    for target, data in one.body(partition, frames, folder):
-                        leaving.setdefault(target, []).append(data)
-            arrived = leaving
-        frames = [data for sent in arrived.values() for data in sent]
-        assert all(Message.unpack(data).layer == DRIVER for data in frames)
-        return frames
+                for partition, executor in enumerate(one.executors):
+                    messages = received.get(partition, []) if one is stage else []
+                    folder = self.root / quote(executor, safe="")
+                    for target, data in one.body(partition, messages, folder):
+                        sent.setdefault(target, []).append(data)
+            received = sent
+        return [data for messages in received.values() for data in messages]
 
     def cancel_background(self) -> None:
-        """Do nothing: a job is over soon."""
+        """Do nothing: a job is soon over."""
 
     def executor_at(self, location: str) -> str:
-        """Return the location: nothing else is ever there."""
+        """Return the location itself: it has one executor, which is never replaced."""
         return location
 
     def backup_nodes(self) -> Mapping[str, str]:
-        """Return the one process of each node."""
+        """Return the location of the one executor of each node."""
         return {node: f"{node}/0" for node in self.nodes}
 
     def alive(self) -> frozenset[str]:
-        """Return the processes of all nodes."""
+        """Return the executors of all nodes."""
         return frozenset(self.backup_nodes().values())
 
     def lose(self, node: str) -> None:
-        """Take a node away, with all that it kept; and what this process remembers."""
+        """Remove a node with all its files, and the state that this process has in memory."""
         self.nodes.remove(node)
         shutil.rmtree(self.root / quote(f"{node}/0", safe=""), ignore_errors=True)
         clear_cache()
+
+
+def _task_body(job_graph: JobGraph, spec: BatchSpec, layer: int) -> TaskBody:
+    def run(partition: int, messages: Iterable[bytes], folder: Path) -> Iterator[tuple[int, bytes]]:
+        return run_partition(job_graph, spec, layer, partition, messages, folder=folder)
+
+    return run
 
 
 def run_locally(
@@ -119,7 +118,7 @@ def run_locally(
     parallelism : int
         Instances of steps that name none.
     nodes : int
-        Places that instances are dealt to, for local grouping.
+        Nodes that instances are placed on.
     root : path, optional
         Folder of the checkpoint; by default one that is removed afterwards, and is therefore not
         flushed to the disk.
@@ -129,7 +128,8 @@ def run_locally(
     job_graph = JobGraph.of(pipeline)
     cluster = Cluster.of(nodes)
     plan = strategies.make("even").plan(Request(job_graph.topology(parallelism), cluster))
-    assert isinstance(plan, Plan)
+    if isinstance(plan, Keep):
+        raise PenstockError(f"no plan: {plan.reasons[0]}")
     with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
         backend = LocalBackend(Path(scratch) / "nodes", cluster.names)
         state_config = state_config or StateConfig(sync=root is not None)
@@ -138,7 +138,7 @@ def run_locally(
 
 
 def run_to_end(driver: Driver, cuts: Sequence[int] = ()) -> list[BatchResult]:
-    """Run the batches of a driver that its commit log does not have yet, until the sources end."""
+    """Run the batches of a driver that are not committed yet, until the sources end."""
     ends = {
         step.name: int(step.source.end)
         for step in driver.job_graph.pipeline.steps

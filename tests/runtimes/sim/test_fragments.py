@@ -77,7 +77,9 @@ def test_the_spread_is_that_of_the_engine(
     plan = placed(TOPOLOGY, cluster, [i % nodes for i in range(12)])
     state_config = StateConfig("peers", data=data, parity=parity)
     real = (
-        registry(TOPOLOGY, plan, state_config, tmp_path).kept(plan, backup=True).fragment_placements
+        registry(TOPOLOGY, plan, state_config, tmp_path)
+        .assign_backup(plan, synchronous=True)
+        .fragment_placements
     )
     simulated = Fragments(TOPOLOGY, state_config)
     simulated.settle(plan, cluster.names)
@@ -98,7 +100,7 @@ def test_it_is_spread_anew_when_the_engine_would(event: str, tmp_path: Path) -> 
     book = registry(TOPOLOGY, plan, state_config, tmp_path)
     for (name, index), block in before.items():
         book.catalog.add(block)
-        book.handles[name].instances[index] = InstanceState(version=0, executor="x", backed=0)
+        book.handles[name].instances[index] = InstanceState(version=0, executor="x", backed_up=0)
     nodes = list(cluster.names)
     if event == "a keeper is lost":
         nodes.remove("node-0")
@@ -106,13 +108,13 @@ def test_it_is_spread_anew_when_the_engine_would(event: str, tmp_path: Path) -> 
         book.backend.nodes.remove("node-0")
     elif event == "moves to a keeper":
         plan = placed(TOPOLOGY, cluster, [(home + 1) % NODES for home in HOMES])
-    kept = book.kept(plan, backup=True)
+    kept = book.assign_backup(plan, synchronous=True)
     simulated.settle(plan, nodes)
     # What is lost itself cannot save anything; the engine brings it elsewhere first.
     lost = {("count", i) for i, home in enumerate(HOMES[6:]) if f"node-{home}" not in nodes}
-    assert {key for key in before if simulated.blocks[key] != before[key]} == kept.whole - lost
-    assert bool(kept.whole) == (event != "nothing")
-    for name, index in kept.whole - lost:
+    assert {key for key in before if simulated.blocks[key] != before[key]} == kept.snapshots - lost
+    assert bool(kept.snapshots) == (event != "nothing")
+    for name, index in kept.snapshots - lost:
         block, wanted = simulated.blocks[name, index], kept.fragment_placements[name][index]
         assert (block.r, block.c, block.backup_nodes) == (wanted.r, wanted.c, wanted.backup_nodes)
 

@@ -1,1 +1,1 @@
-"""Batches in order, committed; and the change from one plan to the next."""
+"""The driver: runs and commits batches in order, and changes from one plan to the next."""

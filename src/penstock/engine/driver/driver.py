@@ -1,60 +1,204 @@
-"""The driver of a pipeline: batches in order, each planned, run, committed; on any backend."""
+"""The driver of a pipeline: runs and commits batches in order, on any backend."""
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.common.key_hashing import HASHING
-from penstock.engine.backend import NO_SENDERS, Backend
-from penstock.engine.batch import BatchSpec
-from penstock.engine.driver.transition import Planned
+from penstock.engine.backend import Backend
+from penstock.engine.batch import ON_ERROR, BatchSpec
+from penstock.engine.driver.progress import Progress
+from penstock.engine.driver.transition import PlanTransition
 from penstock.engine.errors import SinkFailed, StepFailed
-from penstock.engine.job_graph import MOST_INSTANCES
-from penstock.engine.messages import RUN, SHARED, SINK, STATS, Message, decode, decode_json, encode
-from penstock.engine.results import (
-    BatchResult,
-    InstanceStats,
-    MigrationResult,
-    Ranges,
-    raise_error,
-    stats_of,
+from penstock.engine.job_graph import MAX_INSTANCES, JobGraph
+from penstock.engine.messages import (
+    SegmentMessage,
+    SharedRows,
+    SinkRows,
+    TaskStats,
+    decode,
+    encode,
+    unpack,
 )
-from penstock.engine.task.hot_keys import merged_shares
-from penstock.model import PenstockError
+from penstock.engine.results import BatchResult, MigrationResult, Ranges, raise_error
+from penstock.engine.state.handles import StateHandle, committed_handles
+from penstock.engine.state.registry import StateRegistry
+from penstock.engine.task.hot_keys import merge_split_keys, reduction
+from penstock.model import InvalidValue, PenstockError, Plan
 from penstock.pipeline.keyed.windowed import advanced_watermarks
-from penstock.pipeline.steps import Attempt, StagedFile, Step
-from penstock.state.backup.fragments import Piece
+from penstock.pipeline.steps import Attempt, Sink, StagedFile
+from penstock.state.backup.placement import Tolerance
+from penstock.state.config import StateConfig
 from penstock.state.versions import StateLost
 
-__all__ = ["Backend", "BatchResult", "Driver", "InstanceStats", "MigrationResult", "Ranges"]
+__all__ = ["Backend", "BatchResult", "Driver", "MigrationResult", "Ranges"]
 
 
-@dataclass(eq=False)
-class Driver(Planned):
-    """Runs the batches of one pipeline in order.
+class Driver:
+    """Runs and commits the batches of one pipeline in order.
 
-    Its parameters are those of `Planned`.
+    A batch goes as follows.
+
+    1. The driver writes the ranges that the batch reads in the commit log, under a number that no
+       other attempt has.
+    2. The backend runs the tasks. They stage rows of sinks, save new versions of their state under
+       that number, and send the rest to the driver. Nothing of it is visible yet.
+    3. If a task failed, the attempt left nothing that is read again: the batch can be run again
+       with the same ranges, under another number.
+    4. The driver makes sure that no other driver has taken over the checkpoint, merges split keys,
+       and commits the batch to every sink. A sink that gets a batch a second time keeps one.
+    5. The driver enters the new state versions in the registry, and writes them with the positions
+       of the sources in the commit log. From then on the batch is never run again.
+    6. A driver that starts again reads the last commit, has sinks forget what is newer, and first
+       runs a batch that was begun and not committed.
+
+    Parameters
+    ----------
+    job_graph : JobGraph
+    backend : Backend
+    root : Path or str
+        Folder, or address, of the checkpoint.
+    plan : Plan
+        The plan of the first batch; `adopt` changes it.
+    on_error : str
+        ``stop`` or ``skip``; see `penstock.engine.batch.ON_ERROR`.
+    state_config : StateConfig, optional
+        How state is kept; by default in a shared folder under `root`.
+
+    Attributes
+    ----------
+    progress : Progress
+        The last committed batch, and what the next starts from.
+    registry : StateRegistry
+        The committed state.
+    transition : PlanTransition
+        The plan of the next batch, and how it changes.
     """
 
-    def run_batch(self, ranges: Ranges, extra: dict[str, Any] | None = None) -> BatchResult:
+    def __init__(
+        self,
+        job_graph: JobGraph,
+        backend: Backend,
+        root: Path | str,
+        plan: Plan,
+        on_error: str = "stop",
+        state_config: StateConfig | None = None,
+    ) -> None:
+        if on_error not in ON_ERROR:
+            raise InvalidValue("on_error", "a run", "one of " + ", ".join(ON_ERROR), on_error)
+        state_config = state_config or StateConfig()
+        if state_config.in_checkpoint and not state_config.shared:
+            state_config = replace(state_config, shared=f"{root}/state")
+        self.job_graph, self.backend = job_graph, backend
+        self.progress = Progress(root, state_config)
+        steps = {step.name: step.keyed for step in job_graph.pipeline.steps}
+        for name in self.progress.shares:
+            # The step that they belong to must still be able to merge them.
+            reduction(steps.get(name))
+        handles = committed_handles(job_graph, self.progress.state)
+        if any(not handle.empty for handle in handles.values()) and not state_config.in_checkpoint:
+            raise StateLost(
+                f"{root} is of a run whose state was kept by its executors alone, and they are "
+                "gone; start again in another folder, or keep state in a checkpoint, too"
+            )
+        self.registry = StateRegistry(job_graph.pipeline.name, backend, state_config, handles)
+        self.transition = PlanTransition(
+            job_graph, backend, self.registry, self.progress, plan, on_error
+        )
+        #: The last batch that was begun.
+        self._attempted = -1
+        for _, sink in job_graph.sinks():
+            sink.start(self.progress.commit_log.identity())
+            sink.recover(self.batch)
+        self.adopt(plan)
+
+    # ---- what there is
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the next batch."""
+        return self.transition.plan
+
+    @property
+    def batch(self) -> int:
+        """The last committed batch; -1 before the first."""
+        return self.progress.batch
+
+    @property
+    def next_batch(self) -> int:
+        """Number of the next batch."""
+        return self.progress.next_batch
+
+    @property
+    def handles(self) -> Mapping[str, StateHandle]:
+        """The committed state of the stateful vertices."""
+        return self.registry.handles
+
+    def pending(self) -> Ranges | None:
+        """Return the ranges of a batch that was begun and not committed; it must be run first."""
+        return self.progress.pending()
+
+    def position(self) -> dict[str, int]:
+        """Return the position that every source has reached in committed batches."""
+        return self.progress.position()
+
+    def survives(self) -> Tolerance | None:
+        """Say which losses of nodes the state survives now; None if no node has a backup."""
+        return self.registry.survives(self.transition.plan_in_force)
+
+    def promise(self) -> str:
+        """Say in words what the state survives now; empty before there is any."""
+        return self.registry.promise(self.transition.plan_in_force)
+
+    def pop_backup_failure(self) -> str:
+        """Say, once, why an asynchronous backup failed; empty if none did."""
+        async_backup = self.transition.migrator.async_backup
+        why, async_backup.failure = async_backup.failure, ""
+        return why
+
+    # ---- plans
+
+    def precopy(self, plan: Plan) -> bool:
+        """Pre-copy the state that a plan moves; see `PlanTransition.precopy`."""
+        return self.transition.precopy(plan)
+
+    def next_increment(self, plan: Plan) -> Plan:
+        """Return the next plan on the way to a plan; see `PlanTransition.next_increment`."""
+        return self.transition.next_increment(plan)
+
+    def adopt(self, plan: Plan, *, inband: bool = False) -> MigrationResult:
+        """Use another plan from the next batch on; see `PlanTransition.adopt`."""
+        return self.transition.adopt(plan, inband=inband)
+
+    def retire(self, nodes: Iterable[str]) -> MigrationResult:
+        """Let nodes store no fragments any more; see `PlanTransition.retire`."""
+        return self.transition.retire(nodes)
+
+    def close(self) -> None:
+        """End the jobs that run in the background."""
+        self.transition.migrator.precopy.end()
+        self.transition.migrator.async_backup.end()
+
+    # ---- batches
+
+    def run_batch(self, ranges: Ranges, extra: Mapping[str, Any] | None = None) -> BatchResult:
         """Run and commit the next batch.
 
         Parameters
         ----------
         ranges : mapping
             Positions of each source that belong to it.
-        extra : dict, optional
-            More to write down with the commit.
+        extra : mapping, optional
+            More to write in the commit log with it.
 
         Raises
         ------
         StepFailed
-            When a function failed and `on_error` is ``stop``. Nothing of the batch remains.
+            When a function failed and `on_error` is ``stop``. Nothing of the batch is visible.
         Fenced
             When another driver has taken over the checkpoint.
         """
@@ -62,177 +206,157 @@ class Driver(Planned):
             return self._run_batch(ranges, extra or {})
         except Exception:
             # What fails because another driver has taken over is told as that.
-            self.commit_log.check_epoch()
+            self.progress.commit_log.check_epoch()
             raise
 
-    def _run_batch(self, ranges: Ranges, extra: dict[str, Any]) -> BatchResult:
-        spec, frames, inband = self._frames(ranges)
-        stats = tuple(stats_of(decode_json(f.body)) for f in frames if f.kind == STATS)
-        merged, shares = self._shares(frames)
-        self.commit_log.check_epoch()
-        written = self._sinks(spec.attempt, frames, stats, merged)
-        positions = self.position()
-        positions.update({name: cuts[-1][1] for name, cuts in ranges.items() if cuts})
+    def _run_batch(self, ranges: Ranges, extra: Mapping[str, Any]) -> BatchResult:
+        spec, messages, migrated = self._run_tasks(ranges)
+        stats = tuple(message for message in messages if isinstance(message, TaskStats))
+        emitted, shares = self._merge_split_keys(messages)
+        self.progress.commit_log.check_epoch()
+        written = self._commit_sinks(spec.attempt, messages, stats, emitted)
         result = BatchResult(spec.batch_id, spec, ranges, stats, written)
-        self._note_saved(spec, frames, stats)
-        if self._inband is not None:
-            self._inband.land()
-            inband = self._inband.came(result)
-            self._take_effect(self.plan, self._inband.tables)
-        following = advanced_watermarks(
-            self.job_graph.pipeline.steps, self.watermarks, [one.event_times for one in stats]
+        self._record_saved(spec, messages, stats)
+        inband = self.transition.finish_inband(result) or migrated
+        watermarks = advanced_watermarks(
+            self.job_graph.pipeline.steps,
+            self.progress.watermarks,
+            [one.event_times for one in stats],
         )
-        done = {
-            "batch": spec.batch_id,
-            "hashing": HASHING,
-            "positions": positions,
-            "state": {name: held.to_dict() for name, held in self.handles.items()},
-            "shares": {name: b64encode(body).decode() for name, body in shares.items()},
-            "watermarks": following,
-            "passed": self.watermarks,
-        }
-        self.commit_log.commit(spec.version, {**done, **extra})
-        self._inband = None
-        self.passed, self.watermarks = self.watermarks, following
-        self.shares = shares
-        self.batch = spec.batch_id
-        self._hand_over()
+        self.progress.commit_batch(spec.version, ranges, self.handles, shares, watermarks, extra)
+        self.transition.committed()
+        self._start_backup()
         return replace(result, inband=inband)
 
-    def _frames(self, ranges: Ranges) -> tuple[BatchSpec, list[Message], MigrationResult | None]:
-        """Run the tasks of a batch.
+    def _run_tasks(self, ranges: Ranges) -> tuple[BatchSpec, list[object], MigrationResult | None]:
+        """Run the tasks of a batch, and return their messages.
 
-        State that does not come with it is carried first. Where that fails, too, the plan before
-        stays in charge, and what went wrong is returned.
+        If state was not received that should have migrated with the batch, it is migrated before,
+        and the batch is run again. The last value says how that went; None if it was not needed.
         """
-        cuts = {name: [list(cut) for cut in cuts] for name, cuts in ranges.items()}
-        told: MigrationResult | None = None
+        migrated: MigrationResult | None = None
         while True:
-            self._clear_attempt()
-            spec, inband = self.spec(ranges, self._begin({"ranges": cuts})), self._inband
-            senders = NO_SENDERS if inband is None else inband.senders(spec)
-            frames = [
-                Message.unpack(bytes(b)) for b in self.backend.run(self.job_graph, spec, senders)
-            ]
+            self._recover_sinks()
+            spec = self.transition.spec(ranges, self.progress.begin_batch(ranges))
+            senders = self.transition.senders(spec)
+            sent = self.backend.run(self.job_graph, spec, senders)
+            messages = [unpack(bytes(data)) for data in sent]
             try:
-                raise_error(frames)
+                raise_error(messages)
             except StateLost as error:
-                if inband is None:
+                if self.transition.inband is None:
                     raise
-                told = self._carry_instead(str(error))
+                migrated = self.transition.migrate_instead(str(error))
             else:
-                return spec, frames, told
+                return spec, messages, migrated
 
-    def _carry_instead(self, why: str) -> MigrationResult:
-        """Carry the state of a ride between batches after all, or stay with the plan before."""
-        try:
-            return replace(self.settle(), not_precopied=why)
-        except StateLost as error:
-            # Some of it may be elsewhere already.
-            self.adopt(self.plan)
-            self.failed_migration = (self.next_batch, str(error))
-            return MigrationResult(failed=str(error))
+    def _recover_sinks(self) -> None:
+        """Remove what another attempt at the batch staged: it may be of other instances."""
+        if self._attempted == self.next_batch:
+            for _, sink in self.job_graph.sinks():
+                sink.recover(self.batch)
+        self._attempted = self.next_batch
 
-    def _clear_attempt(self) -> None:
-        """Remove what another attempt at the batch gave to sinks: it may be of other instances."""
-        if self.attempted == self.next_batch:
-            for step in self.job_graph.sinks():
-                assert step.sink is not None
-                step.sink.recover(self.batch)
-        self.attempted = self.next_batch
-
-    def _note_saved(
-        self, spec: BatchSpec, frames: Iterable[Message], stats: Iterable[InstanceStats]
+    def _record_saved(
+        self, spec: BatchSpec, messages: Iterable[object], stats: Iterable[TaskStats]
     ) -> None:
-        """Take note of what instances saved, and hold what they sent of it."""
-        names = list(spec.bases)
-        sent = {
-            (names[f.edge], f.sender): Piece.unpack(f.body).content for f in frames if f.kind == RUN
+        """Enter the versions that instances saved, and take the segments that they sent."""
+        vertices = list(spec.bases)
+        segments = {
+            (vertices[message.vertex], message.instance): message.piece.content
+            for message in messages
+            if isinstance(message, SegmentMessage)
         }
+        async_backup = self.transition.migrator.async_backup
         saved = {(one.vertex, one.instance): one.saved for one in stats if one.saved is not None}
-        for key, values in saved.items():
-            block = self.registry.record_saved(spec, *key, values)
-            if block is not None and block.on_driver:
-                self._migrator.async_backup.hold(block, bytes(sent[key]))
-        self._migrator.async_backup.note(saved.values())
+        for key, version in saved.items():
+            segment = self.registry.record_saved(spec, *key, version)
+            if segment is not None and segment.on_driver:
+                async_backup.add(segment, bytes(segments[key]))
+        async_backup.batch_saved(saved.values())
 
-    def _hand_over(self) -> None:
-        """Give what the driver holds to peers when that is due and no state is on the move."""
-        async_backup = self._migrator.async_backup
-        if async_backup.due() and not self._migrator.ahead.coming:
-            async_backup.begin(self.spec({}, self.number, backup=True))
+    def _start_backup(self) -> None:
+        """Start an asynchronous backup when one is due and no state is being pre-copied."""
+        migrator = self.transition.migrator
+        if migrator.async_backup.due() and not migrator.precopy.instances:
+            spec = self.transition.spec({}, self.progress.number, synchronous=True)
+            migrator.async_backup.begin(spec)
 
-    def pop_backup_failure(self) -> str:
-        """Say, once, why peers did not take what the driver holds; empty if they did."""
-        async_backup = self._migrator.async_backup
-        why, async_backup.failure = async_backup.failure, ""
-        return why
-
-    def close(self) -> None:
-        """End what is done beside the batches."""
-        self._migrator.ahead.end()
-        self._migrator.async_backup.end()
-
-    def _shares(self, frames: Iterable[Message]) -> tuple[dict[str, pa.Table], dict[str, bytes]]:
-        """Merge split keys: what is emitted of them, and what their homes are to get; by step."""
-        sent: dict[str, list[pa.Table]] = {}
-        for frame in sorted(frames, key=lambda frame: frame.sender):
-            if frame.kind == SHARED:
-                name = self.job_graph.pipeline.steps[frame.edge].name
-                sent.setdefault(name, []).append(decode(frame.body))
-        merged: dict[str, pa.Table] = {}
+    def _merge_split_keys(
+        self, messages: Iterable[object]
+    ) -> tuple[dict[str, pa.Table], dict[str, bytes]]:
+        """Merge split keys; return, by step, what is emitted and what their owners are to get."""
+        steps = self.job_graph.pipeline.steps
+        shared = [message for message in messages if isinstance(message, SharedRows)]
+        tables: dict[str, list[pa.Table]] = {}
+        for message in sorted(shared, key=lambda message: message.sender):
+            tables.setdefault(steps[message.step].name, []).append(decode(message.body))
+        emitted: dict[str, pa.Table] = {}
         shares: dict[str, bytes] = {}
-        for name, tables in sent.items():
+        for name, found in tables.items():
             try:
-                out, left = merged_shares(self.job_graph.pipeline[name].keyed, tables)
+                rows, left = merge_split_keys(self.job_graph.pipeline[name].keyed, found)
             except Exception as error:
                 cause = f"{type(error).__name__}: {error} (while split keys were merged)"
                 raise StepFailed(name, 0, self.next_batch, cause, "[]") from error
-            if out is not None:
-                merged[name] = out
+            if rows is not None:
+                emitted[name] = rows
             if left is not None:
                 shares[name] = bytes(encode(left))
-        return merged, shares
+        return emitted, shares
 
-    def _sinks(
+    def _commit_sinks(
         self,
         attempt: Attempt,
-        frames: list[Message],
-        stats: tuple[InstanceStats, ...],
-        merged: Mapping[str, pa.Table],
+        messages: Iterable[object],
+        stats: Iterable[TaskStats],
+        emitted: Mapping[str, pa.Table],
     ) -> dict[str, int]:
-        """Hand what tasks made, and what was merged of split keys, to the sinks."""
+        """Commit the batch to all sinks, and return the rows of each.
+
+        Parameters
+        ----------
+        attempt : Attempt
+        messages : iterable
+            Those of them that are `SinkRows` are for sinks that live in the driver.
+        stats : iterable of TaskStats
+        emitted : mapping of str to Table
+            By step: what was merged of split keys.
+        """
+        steps = self.job_graph.pipeline.steps
         rows: dict[str, list[pa.Table]] = {}
-        for frame in frames:
-            if frame.kind == SINK:
-                name = self.job_graph.pipeline.steps[frame.edge].name
-                rows.setdefault(name, []).append(decode(frame.body))
+        for message in messages:
+            if isinstance(message, SinkRows):
+                rows.setdefault(steps[message.step].name, []).append(decode(message.body))
         written = {}
-        for step in self.job_graph.sinks():
-            assert step.sink is not None
-            own = [merged[link.source] for link in step.links if link.source in merged]
-            staged = [StagedFile(**s.staged[step.name]) for s in stats if step.name in s.staged]
-            if step.sink.on_workers:
-                for number, part in enumerate(own, len(self.job_graph.vertices) * MOST_INSTANCES):
-                    # Files of the driver's own, numbered after those of all instances.
-                    file = step.sink.stage(attempt, number, part)
+        for step, sink in self.job_graph.sinks():
+            merged = [emitted[link.source] for link in step.links if link.source in emitted]
+            staged = [one.staged[step.name] for one in stats if step.name in one.staged]
+            if sink.on_workers:
+                # Files of the driver's own are numbered after those of all instances.
+                first = len(self.job_graph.vertices) * MAX_INSTANCES
+                for number, part in enumerate(merged, first):
+                    file = sink.stage(attempt, number, part)
                     staged += [] if file is None else [file]
-            tables = [*rows.get(step.name, ()), *(() if step.sink.on_workers else own)]
+            tables = [*rows.get(step.name, ()), *(() if sink.on_workers else merged)]
             table = pa.concat_tables(tables, promote_options="permissive") if tables else None
-            _commit(step, attempt, table, staged)
-            told = sum(s.sinks.get(step.name, 0) for s in stats)
-            written[step.name] = told + sum(part.num_rows for part in own)
+            _commit(step.name, sink, attempt, table, staged)
+            by_tasks = sum(one.sinks.get(step.name, 0) for one in stats)
+            written[step.name] = by_tasks + sum(part.num_rows for part in merged)
         return written
 
 
 def _commit(
-    step: Step, attempt: Attempt, table: pa.Table | None, staged: Sequence[StagedFile]
+    step: str,
+    sink: Sink,
+    attempt: Attempt,
+    table: pa.Table | None,
+    staged: Sequence[StagedFile],
 ) -> None:
     """Have a sink take a batch, and say which one when it fails."""
-    assert step.sink is not None
     try:
-        step.sink.commit(attempt, table, staged)
+        sink.commit(attempt, table, staged)
     except PenstockError:
         raise
     except Exception as error:
-        raise SinkFailed(step.name, attempt.batch_id, f"{type(error).__name__}: {error}") from error
+        raise SinkFailed(step, attempt.batch_id, f"{type(error).__name__}: {error}") from error

@@ -1,238 +1,204 @@
-"""The plan of the next batch, and the state that lies by it: what there is, and how both change."""
+"""The change from one plan to the next, with the state that it moves."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from penstock.common.key_hashing import HASHING
-from penstock.engine.backend import Backend
-from penstock.engine.batch import ON_ERROR, BatchSpec
-from penstock.engine.driver.commit_log import FOLDER, CommitLog
-from penstock.engine.driver.restore_point import restore_point
+from penstock.engine.backend import NO_SENDERS, Backend, StateSenders
+from penstock.engine.batch import BatchSpec
+from penstock.engine.driver.progress import Progress
 from penstock.engine.job_graph import JobGraph
 from penstock.engine.migration.inband import InbandMigration, Repartitioning
-from penstock.engine.migration.increments import portion
+from penstock.engine.migration.increments import increment
 from penstock.engine.migration.migrator import Migrator
-from penstock.engine.migration.precopy import Moved, PreCopied
-from penstock.engine.results import MigrationResult, Ranges
-from penstock.engine.state.handles import InstanceState, StateHandle, held_by, table_for
+from penstock.engine.migration.precopy import PreCopied
+from penstock.engine.migration.transfer import Move
+from penstock.engine.results import BatchResult, MigrationResult, Ranges
+from penstock.engine.state.handles import InstanceState, table_for
 from penstock.engine.state.registry import StateRegistry
-from penstock.engine.task.hot_keys import reduction
 from penstock.model import InvalidValue, Plan, RoutingTable
-from penstock.state.backup.placement import Tolerance
-from penstock.state.config import StateConfig
 from penstock.state.versions import StateLost
 
 
-@dataclass(eq=False)
-class Planned:
-    """One pipeline between two batches.
+@dataclass(frozen=True, eq=False)
+class _Change:
+    """A plan to change to, with the routing tables that the state needs under it.
+
+    Parameters
+    ----------
+    plan : Plan
+    tables : mapping of str to RoutingTable or None
+        Of every stateful vertex.
+    changed : mapping of str to RoutingTable
+        Of those among them whose state has to be repartitioned.
+    precopied : PreCopied
+    """
+
+    plan: Plan
+    tables: Mapping[str, RoutingTable | None]
+    changed: Mapping[str, RoutingTable]
+    precopied: PreCopied
+
+
+class PlanTransition:
+    """The plan of the next batch, and how another plan takes its place.
+
+    1. `precopy` may copy most of the state that the new plan moves while batches run.
+    2. `adopt` makes the new plan that of the next batch. State is restored or migrated then, while
+       no batch runs, or it migrates with the next batch (`InbandMigration`).
+    3. The new plan is in force when all its state is where it has to be: at the end of `adopt`, or
+       when the batch that the state migrates with is committed. Until then the executors of the
+       plan before have all that they had, and whatever fails leaves that plan in force.
 
     Parameters
     ----------
     job_graph : JobGraph
     backend : Backend
-    root : Path or str
-        Folder, or address, of the checkpoint.
+    registry : StateRegistry
+    progress : Progress
     plan : Plan
-        The plan of the next batch; `adopt` changes it.
+        The first plan; `adopt` has yet to be called with it.
     on_error : str
-        ``stop`` or ``skip``.
-    state_config : StateConfig, optional
-        How state is kept; by default in a shared folder under `root`.
+        As in `BatchSpec`.
+
+    Attributes
+    ----------
+    plan : Plan
+        The plan of the next batch.
+    inband : InbandMigration or None
+        The state that migrates with the next batch.
+    failed : tuple of (int, str)
+        The last batch that state could not migrate with, and why; -1 if there was none.
     """
 
-    job_graph: JobGraph
-    backend: Backend
-    root: Path | str
-    plan: Plan
-    on_error: str = "stop"
-    state_config: StateConfig | None = None
-
-    def __post_init__(self) -> None:
-        if self.on_error not in ON_ERROR:
-            raise InvalidValue("on_error", "a run", "one of " + ", ".join(ON_ERROR), self.on_error)
-        state_config = self.state_config or StateConfig()
-        if state_config.in_checkpoint and not state_config.shared:
-            state_config = replace(state_config, shared=f"{self.root}/state")
-        self.commit_log = CommitLog(f"{self.root}/{FOLDER}", sync=state_config.sync)
-        self.commit_log.take_epoch()
-        self.token = uuid.uuid4().hex
-        done = restore_point(self.commit_log, state_config)
-        self.number = self.commit_log.last_number()
-        self.batch = int(done.get("batch", -1))
-        if done and done.get("hashing") != HASHING:
-            raise InvalidValue(
-                "checkpoint",
-                "a run",
-                f"of a release that hashes keys as this one does ({HASHING})",
-                done.get("hashing", 1),
-            )
-        self.watermarks: dict[str, int | None] = dict(done.get("watermarks", {}))
-        self.passed: dict[str, int | None] = dict(done.get("passed", {}))
-        #: By step: what was made of split keys; their homes get it with the next batch.
-        self.shares = {n: b64decode(body) for n, body in done.get("shares", {}).items()}
-        steps = {step.name: step.keyed for step in self.job_graph.pipeline.steps}
-        for name in self.shares:
-            reduction(steps.get(name))
-        held = held_by(self.job_graph, done.get("state", {}))
-        self.registry = StateRegistry(
-            self.job_graph.pipeline.name, self.backend, state_config, held
-        )
-        self._migrator = Migrator(self.registry, self.backend)
-        self._inband: InbandMigration | None = None
-        #: The last batch that was begun, and that state could not be moved with, and why.
-        self.attempted, self.failed_migration = -1, (-1, "")
-        saved = any(not held.empty for held in self.handles.values())
-        if saved and not state_config.in_checkpoint:
-            raise StateLost(
-                f"{self.root} is of a run whose state was kept by its executors alone, and they "
-                "are gone; start anew in another folder, or keep state in a checkpoint, too"
-            )
-        for step in self.job_graph.sinks():
-            assert step.sink is not None
-            step.sink.start(self.commit_log.identity())
-            step.sink.recover(self.batch)
-        self.adopt(self.plan)
-
-    # ---- what comes next
+    def __init__(
+        self,
+        job_graph: JobGraph,
+        backend: Backend,
+        registry: StateRegistry,
+        progress: Progress,
+        plan: Plan,
+        on_error: str,
+    ) -> None:
+        self.job_graph, self.backend = job_graph, backend
+        self.registry, self.progress = registry, progress
+        self.migrator = Migrator(registry, backend)
+        self.plan, self.on_error = plan, on_error
+        self.inband: InbandMigration | None = None
+        self.failed = (-1, "")
+        self._token = uuid.uuid4().hex
 
     @property
-    def next_batch(self) -> int:
-        """Number of the next batch."""
-        return self.batch + 1
-
-    def pending(self) -> Ranges | None:
-        """Ranges of a batch that was begun and not committed; it must be run first."""
-        for number in range(self.number, self.commit_log.last_commit(), -1):
-            entry = self.commit_log.begun(number)
-            if entry is not None and "ranges" in entry:
-                return _ranges(entry["ranges"])
-        done = self.commit_log.committed(self.commit_log.last_commit()) or {}
-        return _ranges(done["pending"]) if done.get("pending") else None
-
-    def position(self) -> dict[str, int]:
-        """Position that every source has reached in committed batches."""
-        done = self.commit_log.committed(self.commit_log.last_commit())
-        return {} if done is None else {k: int(v) for k, v in done["positions"].items()}
-
-    @property
-    def handles(self) -> Mapping[str, StateHandle]:
-        """State of the stateful vertices, as committed."""
-        return self.registry.handles
-
-    def losses(self) -> int:
-        """Count the nodes that may be lost, if there are enough of them; 0 if none keeps state."""
-        return self.registry.losses()
-
-    def survives(self) -> Tolerance | None:
-        """Say what losses of nodes the state survives now; None without any by peers."""
-        return self.registry.survives(self._in_charge)
-
-    def promise(self) -> str:
-        """Say in words what the state survives now; empty before there is any."""
-        return self.registry.promise(self._in_charge)
-
-    @property
-    def _in_charge(self) -> Plan:
-        """The plan that says where state is: the one before, until state has come with a batch."""
-        return self.plan if self._inband is None else self._inband.before
+    def plan_in_force(self) -> Plan:
+        """The plan that says where state is: the one before, while state migrates with a batch."""
+        return self.plan if self.inband is None else self.inband.before
 
     # ---- what tasks need to know
 
-    def spec(self, ranges: Ranges, number: int, *, backup: bool = False) -> BatchSpec:
-        """Describe the next batch to its tasks; `backup`: peers get what changed in any case."""
-        inband = self._inband
-        # What is dealt anew may be more than the driver is to hold.
-        repartitioning = inband is not None and bool(inband.repartitioned.givers)
-        direct = backup or repartitioning or self._migrator.async_backup.overdue
-        kept = self.registry.kept(self.plan, backup=direct)
-        held = self.registry.handles
+    def spec(self, ranges: Ranges, number: int, *, synchronous: bool = False) -> BatchSpec:
+        """Describe the next batch to its tasks.
+
+        Parameters
+        ----------
+        ranges : mapping
+            What it reads.
+        number : int
+            Of the attempt.
+        synchronous : bool
+            Whether backup nodes store what changes with the batch in any case.
+        """
+        inband, registry, progress = self.inband, self.registry, self.progress
+        # What is repartitioned may be more than the driver can have in memory.
+        repartitions = inband is not None and bool(inband.repartitioning.senders)
+        overdue = self.migrator.async_backup.overdue
+        backup = registry.assign_backup(
+            self.plan, synchronous=synchronous or repartitions or overdue
+        )
+        handles = registry.handles
         return BatchSpec(
-            batch_id=self.next_batch,
+            batch_id=progress.next_batch,
             version=number,
             layers=self.job_graph.layers,
             parallelism=dict(self.plan.parallelism),
             routing=dict(self.plan.routing),
             ranges=dict(ranges),
             locations={name: tuple(map(str, spots)) for name, spots in self.plan.placement.items()},
-            state_config=self.registry.state_config_under(self.plan),
-            bases={n: tuple(i.version for i in h.instances) for n, h in held.items()},
-            needed={
-                n: tuple(self.registry.needed(n, i) for i in range(len(h.instances)))
-                for n, h in held.items()
-                if kept.backup_nodes
+            state_config=registry.state_config_under(self.plan),
+            bases={n: tuple(i.version for i in h.instances) for n, h in handles.items()},
+            backed_up={n: tuple(i.backed_up for i in h.instances) for n, h in handles.items()},
+            backup_segments={
+                n: tuple(registry.backup_segments(n, i) for i in range(len(h.instances)))
+                for n, h in handles.items()
+                if backup.backup_nodes
             },
-            backed={n: tuple(i.backed for i in h.instances) for n, h in held.items()},
-            backup_nodes=kept.backup_nodes,
-            hold=kept.hold,
-            fragment_placements=kept.fragment_placements,
-            whole=kept.whole,
-            coming=self._migrator.ahead.coming,
+            backup_nodes=backup.backup_nodes,
+            async_backup=backup.async_backup,
+            fragment_placements=backup.fragment_placements,
+            snapshots=backup.snapshots,
+            precopying=self.migrator.precopy.instances,
             incoming={} if inband is None else inband.incoming,
-            givers={} if inband is None else inband.givers,
-            shares=dict(self.shares),
-            watermarks=dict(self.watermarks),
-            passed=dict(self.passed),
-            # Until the batch is committed, the old homes must have all that they had.
-            tidy=inband is None,
+            row_senders={} if inband is None else inband.row_senders,
+            shares=dict(progress.shares),
+            watermarks=dict(progress.watermarks),
+            previous_watermarks=dict(progress.previous_watermarks),
+            # Until the batch is committed, the executors before must have all that they had.
+            clean_up=inband is None,
             on_error=self.on_error,
-            epoch=self.commit_log.epoch,
-            token=self.token,
+            epoch=progress.commit_log.epoch,
+            token=self._token,
         )
 
-    def _begin(self, entry: dict[str, Any]) -> int:
-        """Take the next number, which no other attempt will have."""
-        self.number = self.commit_log.begin(self.number + 1, entry)
-        return self.number
+    def senders(self, spec: BatchSpec) -> StateSenders:
+        """Return the stages that send state with the next batch."""
+        return NO_SENDERS if self.inband is None else self.inband.senders(spec)
 
-    # ---- plans
+    # ---- before a change
 
     def precopy(self, plan: Plan) -> bool:
-        """Copy the state that a plan moves ahead, beside the batches, and say whether that is done.
+        """Pre-copy the state that a plan moves, and say whether that is done.
 
-        Call it between batches until it is, and `adopt` the plan then, or whenever it has taken too
-        long. Another plan takes its place, and one that moves nothing ends it.
+        Call it between batches until it is, then `adopt` the plan; or `adopt` it earlier. A call
+        with another plan ends the copies for the one before.
         """
-        if self._inband is not None or not (self.registry.state_config.by_peers and plan.pinned):
-            self._migrator.ahead.end()
+        if self.inband is not None or not (self.registry.state_config.by_peers and plan.pinned):
+            self.migrator.precopy.end()
             return True
-        return not self._migrator.async_backup.running and self._migrator.prepare(plan)
+        return not self.migrator.async_backup.running and self.migrator.advance_precopy(plan)
 
     def next_increment(self, plan: Plan) -> Plan:
-        """Return the plan, or one on the way to it, if it deals more state than a pause is to take.
+        """Return the plan, or a plan on the way to it if it repartitions too much state at once.
 
-        At once is dealt what has no table in the plan, since that is made of the one in force, and
-        state that no peers keep, whose size is not known.
+        A vertex for which the plan has no table of its own, or whose state has no backup, so that
+        its size is not known, is repartitioned at once.
         """
         self._check(plan)
-        self.settle()
+        self.migrate_now()
         tables = {
-            name: (held.table, plan.routing[name])
-            for name, held in self.handles.items()
-            if not held.empty
-            and held.table is not None
+            name: (handle.table, plan.routing[name])
+            for name, handle in self.registry.handles.items()
+            if not handle.empty
+            and handle.table is not None
             and name in plan.routing
-            and table_for(name, held, plan) is plan.routing[name]
+            and table_for(name, handle, plan) is plan.routing[name]
         }
         sizes = {
             name: [
-                self.registry.size_bytes(name, i) for i in range(len(self.handles[name].instances))
+                self.registry.size_bytes(name, i)
+                for i in range(len(self.registry.handles[name].instances))
             ]
             for name in tables
         }
-        return portion(plan, self.plan, tables, sizes)
+        return increment(plan, self.plan, tables, sizes)
 
     def _check(self, plan: Plan) -> None:
         names = {vertex.name for vertex in self.job_graph.vertices}
         if set(plan.parallelism) != names:
             raise InvalidValue("plan", "a run", f"for {sorted(names)}", sorted(plan.parallelism))
+
+    # ---- a change
 
     def adopt(self, plan: Plan, *, inband: bool = False) -> MigrationResult:
         """Use another plan from the next batch on, with the state that it moves.
@@ -241,159 +207,178 @@ class Planned:
         ----------
         plan : Plan
         inband : bool
-            State comes with the next batch, as far as it is where it should be, and not before it.
-            The plan is then in charge once that batch is committed.
+            Whether state migrates with the next batch, as far as its executor is alive, and not
+            before it. The plan is in force once that batch is committed.
 
         Raises
         ------
         StateLost
-            When state cannot be carried or put together. The plan before it stays in charge.
+            When state cannot be migrated or restored. The plan before stays in force.
         """
         started = time.perf_counter()
         self._check(plan)
-        self._alight()
-        precopied = self._migrator.ahead.end()
-        self._migrator.async_backup.end()
-        tables = {name: table_for(name, held, plan) for name, held in self.handles.items()}
+        self._cancel_inband()
+        precopied = self.migrator.precopy.end()
+        self.migrator.async_backup.end()
+        change = self._change(plan, precopied)
+        begin = self._begin_inband if inband and plan.pinned is self.plan.pinned else self._migrate
+        return replace(begin(change), seconds=time.perf_counter() - started)
+
+    def _change(self, plan: Plan, precopied: PreCopied) -> _Change:
+        """Find the routing tables of a plan, and which of them repartition state."""
+        handles = self.registry.handles
+        tables = {name: table_for(name, handle, plan) for name, handle in handles.items()}
         routing = {**plan.routing, **{n: t for n, t in tables.items() if t is not None}}
-        plan = replace(plan, routing=routing)
         changed = {
             name: table
             for name, table in tables.items()
             if table is not None
-            and not self.handles[name].empty
+            and not handles[name].empty
             and (table, plan.parallelism[name])
-            != (self.handles[name].table, len(self.handles[name].instances))
+            != (handles[name].table, len(handles[name].instances))
         }
-        if inband and plan.pinned is self.plan.pinned:
-            took = self._board(plan, tables, changed, precopied)
-        else:
-            took = self._carry(plan, tables, changed, precopied)
-        return replace(took, seconds=time.perf_counter() - started)
+        return _Change(replace(plan, routing=routing), tables, changed, precopied)
 
-    def settle(self) -> MigrationResult:
-        """Carry the state of a plan that waits for a batch, if there is such a plan, right now."""
-        return MigrationResult() if self._inband is None else self.adopt(self.plan)
+    def migrate_now(self) -> MigrationResult:
+        """Migrate the state that waits for the next batch at once, if there is such state."""
+        return MigrationResult() if self.inband is None else self.adopt(self.plan)
 
-    def _alight(self) -> None:
-        """Have nothing come with the next batch."""
-        if self._inband is not None:
-            self.plan, self._inband = self._inband.before, None
-            for name, held in self.handles.items():
-                del held.instances[self.plan.parallelism[name] :]
+    def _cancel_inband(self) -> None:
+        """Let no state migrate with the next batch."""
+        if self.inband is not None:
+            self.plan, self.inband = self.inband.before, None
+            for name, handle in self.registry.handles.items():
+                del handle.instances[self.plan.parallelism[name] :]
 
-    def _board(
-        self,
-        plan: Plan,
-        tables: Mapping[str, RoutingTable | None],
-        changed: Mapping[str, RoutingTable],
-        precopied: PreCopied,
-    ) -> MigrationResult:
-        """Have state come with the next batch; only what was lost is put together before it."""
-        moved, back = list[Moved](), MigrationResult()
+    def _begin_inband(self, change: _Change) -> MigrationResult:
+        """Let state migrate with the next batch; only what was lost is restored before it."""
+        plan, moves, restored = change.plan, list[Move](), MigrationResult()
         if self.registry.state_config.by_peers and plan.pinned:
-            moved, lost = self._migrator.wanted(plan)
-            if not {target for *_, target in moved} <= self.backend.alive():
-                # To a place that is not there it cannot be carried either, which is told at once.
-                return self._carry(plan, tables, changed, precopied)
-            back = self._migrator.bring_back(lost)
-        repartitioned = self._migrator.participants(plan, changed)
-        if not moved and not repartitioned.givers:
-            self._take_effect(plan, tables)
-            return back
-        self._inband = InbandMigration(self.plan, tables, tuple(moved), repartitioned, precopied)
+            moves, lost = self.migrator.moves(plan)
+            if not {move.executor for move in moves} <= self.backend.alive():
+                # It cannot migrate to an executor that is gone: fail now and not with the batch.
+                return self._migrate(change)
+            restored = self.migrator.restore(lost)
+        repartitioning = self.migrator.participants(plan, change.changed)
+        if not moves and not repartitioning.senders:
+            self._put_in_force(plan, change.tables)
+            return restored
+        self.inband = InbandMigration(
+            self.plan, change.tables, tuple(moves), repartitioning, change.precopied
+        )
         self.plan = plan
-        self._make_room(plan)
-        told = self._inband.told(self.registry)
-        return replace(told, state_bytes=back.state_bytes, restored=back.restored)
+        self._add_instances(plan)
+        return replace(
+            self.inband.estimate(self.registry),
+            state_bytes=restored.state_bytes,
+            restored=restored.restored,
+        )
 
-    def _carry(
-        self,
-        plan: Plan,
-        tables: Mapping[str, RoutingTable | None],
-        changed: Mapping[str, RoutingTable],
-        precopied: PreCopied,
-    ) -> MigrationResult:
-        """Carry state now, while the stream stands still."""
-        took = MigrationResult()
-        places = [(one, one.executor) for held in self.handles.values() for one in held.instances]
+    def _migrate(self, change: _Change) -> MigrationResult:
+        """Migrate state now, while no batch runs."""
+        plan, result = change.plan, MigrationResult()
+        handles = self.registry.handles.values()
+        executors = [(one, one.executor) for handle in handles for one in handle.instances]
         try:
             if self.registry.state_config.by_peers and plan.pinned:
-                took = self._migrator.carry(plan, precopied)
-            repartitioned = self._migrator.participants(plan, changed)
-            if repartitioned.givers:
-                took = self._deal(plan, repartitioned, took)
+                result = self.migrator.migrate(plan, change.precopied)
+            repartitioning = self.migrator.participants(plan, change.changed)
+            if repartitioning.senders:
+                size = self._repartition(plan, repartitioning)
+                result = replace(
+                    result,
+                    state_bytes=result.state_bytes + size,
+                    repartitioned=len(repartitioning.receivers),
+                )
         except BaseException:
-            # The old homes that are there have all that they had, and are in charge.
+            # The executors before that are alive have all that they had.
             alive = self.backend.alive()
-            for instance, place in places:
-                instance.executor = place if place in alive else instance.executor
+            for instance, executor in executors:
+                instance.executor = executor if executor in alive else instance.executor
             raise
-        self._take_effect(plan, tables)
-        if took.repartitioned:
-            self._commit_state()
-        return took
+        self._put_in_force(plan, change.tables)
+        if result.repartitioned:
+            self.progress.commit_state(self.registry.handles)
+        return result
 
-    def _make_room(self, plan: Plan) -> None:
-        """Know of the instances that are new in a plan: they are spread and saved like others."""
-        for name, held in self.handles.items():
-            held.instances += [
-                InstanceState() for _ in range(plan.parallelism[name] - len(held.instances))
-            ]
-
-    def _take_effect(self, plan: Plan, tables: Mapping[str, RoutingTable | None]) -> None:
-        """Put a plan in charge whose state is where it should be."""
-        self._make_room(plan)
-        for name, held in self.handles.items():
-            held.table = tables[name]
-            count = plan.parallelism[name]
-            for index in range(count, len(held.instances)):
-                self.registry.catalog.forget(self.registry.topology, name, index)
-            del held.instances[count:]
-        self.plan = plan
-
-    def retire(self, nodes: Iterable[str]) -> MigrationResult:
-        """Have nodes keep nothing from now on; what they kept is given to others at once."""
-        started, size = time.perf_counter(), self.settle().state_bytes
-        self._migrator.async_backup.end()
-        self.registry.retiring |= set(nodes)
-        number = self._begin({"retired": sorted(self.registry.retiring)})
-        spec = replace(self.spec({}, number), tidy=False)
-        if spec.whole and spec.backup_nodes:
-            size += self._migrator.spread_anew(spec)
-            self._commit_state()
-        return MigrationResult(time.perf_counter() - started, size)
-
-    def _deal(
-        self, plan: Plan, repartitioned: Repartitioning, took: MigrationResult
-    ) -> MigrationResult:
-        """Move router partitions between instances."""
-        number = self._begin(
-            {"dealt": sorted({participant.vertex for participant, _ in repartitioned.takers})}
-        )
-        before, shape = self.plan, {name: list(h.instances) for name, h in self.handles.items()}
+    def _repartition(self, plan: Plan, repartitioning: Repartitioning) -> int:
+        """Repartition state now, and return the bytes that were sent."""
+        vertices = sorted({one.vertex for one in repartitioning.receivers})
+        number = self.progress.begin({"repartitioned": vertices})
+        handles = self.registry.handles
+        before, instances = self.plan, {name: list(h.instances) for name, h in handles.items()}
         self.plan = plan
         try:
-            self._make_room(plan)
-            spec = replace(self.spec({}, number, backup=True), tidy=False)
-            size = self._migrator.deal(spec, repartitioned)
+            self._add_instances(plan)
+            spec = replace(self.spec({}, number, synchronous=True), clean_up=False)
+            return self.migrator.repartition(spec, repartitioning)
         except BaseException:
             self.plan = before
-            for name, instances in shape.items():
-                self.handles[name].instances = instances
+            for name, found in instances.items():
+                handles[name].instances = found
             raise
-        size += took.state_bytes
-        return replace(took, state_bytes=size, repartitioned=len(repartitioned.takers))
 
-    def _commit_state(self) -> None:
-        """Write down versions that were made between batches: what they replace soon goes."""
-        pending = self.pending()
-        done = self.commit_log.committed(self.commit_log.last_commit()) or {}
-        done["hashing"] = HASHING
-        done["state"] = {name: held.to_dict() for name, held in self.handles.items()}
-        done["pending"] = None if pending is None else {n: list(c) for n, c in pending.items()}
-        self.commit_log.commit(self.number, done)
+    def _add_instances(self, plan: Plan) -> None:
+        """Add the instances that are new in a plan to the registry, without any state."""
+        for name, handle in self.registry.handles.items():
+            new = plan.parallelism[name] - len(handle.instances)
+            handle.instances += [InstanceState() for _ in range(new)]
 
+    def _put_in_force(self, plan: Plan, tables: Mapping[str, RoutingTable | None]) -> None:
+        """Put a plan in force whose state is where it has to be."""
+        self._add_instances(plan)
+        registry = self.registry
+        for name, handle in registry.handles.items():
+            handle.table = tables[name]
+            count = plan.parallelism[name]
+            for index in range(count, len(handle.instances)):
+                registry.catalog.forget(registry.topology, name, index)
+            del handle.instances[count:]
+        self.plan = plan
 
-def _ranges(cuts: Mapping[str, Any]) -> Ranges:
-    return {name: tuple((a, b) for a, b in found) for name, found in cuts.items()}
+    # ---- state that migrates with a batch
+
+    def finish_inband(self, batch: BatchResult) -> MigrationResult | None:
+        """Put the plan in force whose state migrated with a batch; None if no state did.
+
+        Call it right before the batch is committed, and `committed` right after.
+        """
+        if self.inband is None:
+            return None
+        self.inband.finish()
+        self._put_in_force(self.plan, self.inband.tables)
+        return self.inband.result(batch)
+
+    def committed(self) -> None:
+        """Note that a batch is committed."""
+        self.inband = None
+
+    def migrate_instead(self, why: str) -> MigrationResult:
+        """Migrate state between batches that was not received with one, or go back to the plan.
+
+        Parameters
+        ----------
+        why : str
+            Why it was not received.
+        """
+        try:
+            return replace(self.migrate_now(), not_precopied=why)
+        except StateLost as error:
+            # Some of the state may have been restored on other executors meanwhile.
+            self.adopt(self.plan)
+            self.failed = (self.progress.next_batch, str(error))
+            return MigrationResult(failed=str(error))
+
+    # ---- nodes that go
+
+    def retire(self, nodes: Iterable[str]) -> MigrationResult:
+        """Let nodes store no fragments any more, and back up again what they stored."""
+        started, size = time.perf_counter(), self.migrate_now().state_bytes
+        self.migrator.async_backup.end()
+        self.registry.retiring |= set(nodes)
+        number = self.progress.begin({"retired": sorted(self.registry.retiring)})
+        spec = replace(self.spec({}, number), clean_up=False)
+        if spec.snapshots and spec.backup_nodes:
+            size += self.migrator.back_up_again(spec)
+            self.progress.commit_state(self.registry.handles)
+        return MigrationResult(time.perf_counter() - started, size)

@@ -1,1 +1,1 @@
-"""State that moves: copied ahead, with a batch, or between two."""
+"""Migration of state: pre-copy, with a batch, between two batches; and its restoration."""

@@ -1,8 +1,14 @@
-"""State that moves with a batch, so that the stream does not stand still for it.
+"""In-band migration: state migrates with a batch, so that no batch has to wait for it.
 
-What sends it runs beside the tasks of the layer before, and it goes to its new home the way that
-tuples go there. The new home takes it in before it starts from it: nobody else waits for it. Until
-that batch is committed the old home is in charge, and has all that it had.
+1. The driver starts an attempt at the next batch under the new plan. The executors that have the
+   state run one more task each, together with the layer before that of the instance: it sends the
+   state, or the rows that leave it, the way that tuples go.
+2. The new executor of an instance receives all state before the instance starts from it. No other
+   instance waits for that.
+3. The driver commits the batch. Only then is the new plan in force; until then the old executors
+   have all that they had.
+4. If state was not received, the attempt fails without a trace. The driver then migrates the state
+   between batches, and runs the batch again; if that fails, too, the plan before stays in force.
 """
 
 from __future__ import annotations
@@ -12,8 +18,8 @@ from dataclasses import dataclass
 
 from penstock.engine.backend import Stage, StateSenders
 from penstock.engine.batch import BatchSpec
-from penstock.engine.migration.precopy import Moved, PreCopied
-from penstock.engine.migration.tasks import SendRows, SendState, Transfer
+from penstock.engine.migration.precopy import PreCopied
+from penstock.engine.migration.transfer import Move, Transfer, send_rows_stage, send_stage
 from penstock.engine.repartition import Participant
 from penstock.engine.results import BatchResult, MigrationResult
 from penstock.engine.state.registry import StateRegistry
@@ -23,112 +29,104 @@ from penstock.state.versions import Copied
 
 @dataclass(frozen=True, eq=False)
 class Repartitioning:
-    """Instances that give rows, and those that save a new version; each with its place."""
+    """The instances that give rows of their state, and those that save a new version of it."""
 
-    givers: tuple[tuple[Participant, str], ...] = ()
-    takers: tuple[tuple[Participant, str], ...] = ()
+    senders: tuple[Participant, ...] = ()
+    receivers: tuple[Participant, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class InbandMigration:
-    """A change of plan whose state comes with the next batch.
+    """A change of plan whose state migrates with the next batch.
 
     Parameters
     ----------
     before : Plan
-        In charge until that batch is committed.
+        In force until that batch is committed.
     tables : mapping of str to RoutingTable or None
-        Of every vertex with state, from then on.
-    moved : tuple of Moved
-        Instances that get a new home.
-    repartitioned : Repartitioning
-        Instances whose rows are dealt anew.
+        Of every stateful vertex, from then on.
+    moves : tuple of Move
+        Instances that change their executor.
+    repartitioning : Repartitioning
+        Instances that change their keys.
     precopied : PreCopied
-        What was copied ahead.
     """
 
     before: Plan
     tables: Mapping[str, RoutingTable | None]
-    moved: tuple[Moved, ...]
-    repartitioned: Repartitioning
+    moves: tuple[Move, ...]
+    repartitioning: Repartitioning
     precopied: PreCopied
 
     @property
     def incoming(self) -> dict[tuple[str, int], Copied]:
-        """Instances that get a new home, and their runs that are there."""
-        return {(w[0], w[1]): self.precopied.runs.get((w[0], w[1], w[3]), ()) for w in self.moved}
+        """Instances that change their executor, and their segments that were pre-copied."""
+        return {move.key: self.precopied.of(move) for move in self.moves}
 
     @property
-    def givers(self) -> dict[tuple[str, int], Participant]:
-        """Instances that give rows up."""
-        return {
-            (participant.vertex, participant.instance): participant
-            for participant, _ in self.repartitioned.givers
-        }
+    def row_senders(self) -> dict[tuple[str, int], Participant]:
+        """Instances that give rows of their state."""
+        return {one.key: one for one in self.repartitioning.senders}
 
     def senders(self, spec: BatchSpec) -> StateSenders:
-        """Return what sends the state, by the layer that it runs beside."""
+        """Return the stages that send the state, by the layer that they run together with."""
         found: dict[int, list[Stage]] = {}
-        there = self.incoming
         transfers: dict[int, dict[str, list[Transfer]]] = {}
-        for name, index, known, _ in self.moved:
-            layer, to = spec.address(name, index)
-            transfer = Transfer(name, index, known.version, to, there=there[name, index])
-            transfers.setdefault(layer, {}).setdefault(known.executor, []).append(transfer)
-        for layer, by_place in transfers.items():
-            send = SendState(tuple(map(tuple, by_place.values())), layer)
-            found.setdefault(layer - 1, []).append(Stage(tuple(by_place), send))
-        givers: dict[int, list[tuple[Participant, str]]] = {}
-        for participant, place in self.repartitioned.givers:
-            givers.setdefault(spec.first[participant.vertex][0], []).append((participant, place))
-        for layer, participants in givers.items():
-            targets = {
-                (participant.vertex, index): spec.address(participant.vertex, index)[1]
-                for participant, _ in participants
-                for index in range(spec.parallelism[participant.vertex])
+        for move in self.moves:
+            to = spec.address(*move.key)
+            there = self.precopied.of(move)
+            transfer = Transfer(*move.key, move.state.version, to, precopied=there)
+            by_executor = transfers.setdefault(to.layer, {})
+            by_executor.setdefault(move.state.executor, []).append(transfer)
+        for layer, by_executor in transfers.items():
+            found.setdefault(layer - 1, []).append(send_stage(by_executor))
+        senders: dict[int, list[Participant]] = {}
+        for one in self.repartitioning.senders:
+            senders.setdefault(spec.first[one.vertex].layer, []).append(one)
+        for layer, participants in senders.items():
+            to_instances = {
+                (one.vertex, index): spec.address(one.vertex, index)
+                for one in participants
+                for index in range(spec.parallelism[one.vertex])
             }
-            deal = SendRows(
-                spec, tuple(participant for participant, _ in participants), targets, layer
-            )
-            found.setdefault(layer - 1, []).append(
-                Stage(tuple(place for _, place in participants), deal)
-            )
+            stage = send_rows_stage(spec, participants, to_instances)
+            found.setdefault(layer - 1, []).append(stage)
         return found
 
-    def told(self, registry: StateRegistry) -> MigrationResult:
-        """Say what is to come, by what peers keep of it."""
-        ahead = sum(size for runs in self.incoming.values() for _, size in runs)
-        moved = sum(registry.size_bytes(name, index) for name, index, _, _ in self.moved)
+    def estimate(self, registry: StateRegistry) -> MigrationResult:
+        """Say what is going to migrate, by the size of the backups."""
+        precopied = sum(size for segments in self.incoming.values() for _, size in segments)
+        moved = sum(registry.size_bytes(*move.key) for move in self.moves)
         return MigrationResult(
-            moved=len(self.moved),
-            repartitioned=len(self.repartitioned.takers),
-            precopied_bytes=min(ahead, moved),
-            inband_bytes=max(0, moved - ahead) + self._dealt_bytes(registry),
+            moved=len(self.moves),
+            repartitioned=len(self.repartitioning.receivers),
+            precopied_bytes=min(precopied, moved),
+            inband_bytes=max(0, moved - precopied) + self._repartitioned_bytes(registry),
             not_precopied=self.precopied.failure,
         )
 
-    def _dealt_bytes(self, registry: StateRegistry) -> int:
+    def _repartitioned_bytes(self, registry: StateRegistry) -> int:
         size = 0.0
-        for participant, _ in self.repartitioned.givers:
-            before = registry.handles[participant.vertex].table
-            assert before is not None
-            assert participant.table is not None
-            mine = [i for i, home in enumerate(before.partitions) if home == participant.instance]
-            left = sum(participant.table.partitions[i] != participant.instance for i in mine)
-            size += registry.size_bytes(participant.vertex, participant.instance) * left / len(mine)
+        for one in self.repartitioning.senders:
+            before = registry.handles[one.vertex].table
+            if before is None or one.table is None:
+                continue
+            own = [i for i, owner in enumerate(before.partitions) if owner == one.instance]
+            leaving = sum(one.table.partitions[i] != one.instance for i in own)
+            size += registry.size_bytes(*one.key) * leaving / len(own)
         return int(size)
 
-    def came(self, result: BatchResult) -> MigrationResult:
-        """Say what came with a batch."""
-        arrived = [one.arrived for one in result.stats if one.arrived is not None]
+    def result(self, batch: BatchResult) -> MigrationResult:
+        """Say what migrated with a batch."""
+        migrated = [one.migrated for one in batch.stats if one.migrated is not None]
         return MigrationResult(
-            moved=len(self.moved),
-            repartitioned=len(self.repartitioned.takers),
-            precopied_bytes=sum(one["ahead"] for one in arrived),
-            inband_bytes=sum(one["bytes"] for one in arrived),
+            moved=len(self.moves),
+            repartitioned=len(self.repartitioning.receivers),
+            precopied_bytes=sum(one.precopied for one in migrated),
+            inband_bytes=sum(one.received for one in migrated),
         )
 
-    def land(self) -> None:
-        """Put the new homes in charge."""
-        for _, _, instance, target in self.moved:
-            instance.executor = target
+    def finish(self) -> None:
+        """Note that the new executors have the state."""
+        for move in self.moves:
+            move.state.executor = move.executor

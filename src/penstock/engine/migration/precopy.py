@@ -1,117 +1,124 @@
-"""Copies state to its new homes while batches go on, so that little is left to carry between two.
+"""Pre-copy: state is copied to its new executor while batches run, before the plan changes.
 
-Runs are never changed once they are written, and the large ones stay for many batches: what was
-copied ahead is right whenever it is used, and only newer runs are missing then. It lies in a folder
-of its own, in charge of nothing, until
-`penstock.engine.migration.tasks.ReceiveState` takes it over.
+A segment is never changed once it is written, and the large ones stay for many batches. So a
+pre-copied segment is right whenever it is used, and only newer ones are missing then:
+
+1. `PreCopy.advance` starts a pass: a background job copies the segments of the instances that move
+   to a folder of their new executors that nothing reads.
+2. Batches go on, and write newer segments. `advance` is called after each of them; it starts
+   another pass if much is left to copy, `PASSES` at the most.
+3. When `advance` says that it is done, the plan changes. The tasks that receive the state take the
+   pre-copied segments, and only newer ones are sent.
+4. Whatever fails is told and no more: state that was not pre-copied is migrated in step 3.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.engine.backend import Backend, Stage
-from penstock.engine.messages import STATS, Message, decode_json
-from penstock.engine.migration.incoming import Expected
-from penstock.engine.migration.tasks import ReceiveState, SendState, Transfer
-from penstock.engine.results import raise_error
-from penstock.engine.state.handles import InstanceState
+from penstock.engine.backend import Backend, BackgroundJob
+from penstock.engine.migration.transfer import Move, copy_segments
 from penstock.engine.state.registry import StateRegistry
 from penstock.state.config import PRECOPIED
 from penstock.state.versions import Copied, Segment
 
-#: An instance whose state moves: vertex, number, what is known of it, the new place.
-Moved = tuple[str, int, InstanceState, str]
-
 #: Vertex and number of an instance.
 Key = tuple[str, int]
 
-#: Bytes that are left to carry at which nothing is copied ahead: a job more would take longer.
+#: With fewer bytes left to copy, no job is started: it would take longer than to send them.
 SMALL_BYTES = 4_000_000
 
-#: Bytes that one job copies, or else one instance: batches wait for the slots that it holds.
+#: Bytes that one job copies, or else one instance: batches wait for the slots that a job has.
 JOB_BYTES = 32_000_000
 
-#: Times that the state of one change is looked through: some of it may be written anew meanwhile.
+#: Passes over the state of one change of plan: some of it may be written again meanwhile.
 PASSES = 3
 
-#: Seconds that a job is let go on when it is not wanted any more, and that its end is waited for.
-GRACE_S, STOP_S = 1.0, 10.0
+#: Seconds that a running job is given to end when it is not wanted any more.
+GRACE_S = 1.0
+
+#: Name of the thread.
+THREAD = "penstock-precopy"
 
 
 @dataclass(frozen=True, eq=False)
 class PreCopied:
-    """What was copied ahead.
+    """What was pre-copied.
 
     Parameters
     ----------
-    runs : mapping
-        Runs and their bytes, by vertex, instance and place.
+    segments : mapping of (str, int, str) to tuple of (Segment, int)
+        By vertex, instance and executor: segments and their bytes.
     failure : str
-        Why some of it was not; empty when nothing failed.
+        Why some of it was not; empty if nothing failed.
     """
 
-    runs: Mapping[tuple[str, int, str], Copied] = field(default_factory=dict)
+    segments: Mapping[tuple[str, int, str], Copied] = field(default_factory=dict)
     failure: str = ""
+
+    def of(self, move: Move) -> Copied:
+        """Return the segments of an instance that its new executor has."""
+        return self.segments.get((*move.key, move.executor), ())
 
 
 class PreCopy:
-    """Copies the state of one change of plan at a time; to be used by one thread.
+    """Pre-copies the state of one change of plan at a time; used by one thread.
 
-    Whatever fails is only told: what is not copied ahead is carried later.
+    Parameters
+    ----------
+    registry : StateRegistry
+    backend : Backend
     """
 
     def __init__(self, registry: StateRegistry, backend: Backend) -> None:
-        self._ledger, self._backend = registry, backend
+        self._registry, self._backend = registry, backend
         self._change = _Change()
 
     @property
-    def coming(self) -> frozenset[Key]:
-        """Instances whose copies must be left where they are."""
+    def instances(self) -> frozenset[Key]:
+        """Instances whose copies must not be removed."""
         return frozenset((name, index) for name, index, _, _ in self._change.moves)
 
-    def bring(self, moves: Sequence[Moved]) -> bool:
-        """Copy on, in a thread of its own, and say whether that is done; other moves end these."""
-        wanted = frozenset((name, i, known.executor, target) for name, i, known, target in moves)
+    def advance(self, moves: Sequence[Move]) -> bool:
+        """Go on copying in the background, and say whether that is done; other moves end these."""
+        wanted = frozenset((*move.key, move.state.executor, move.executor) for move in moves)
         if wanted != self._change.moves:
             self.end()
             self._change = _Change(wanted)
         change = self._change
-        if change.copier is not None and change.copier.is_alive():
+        if change.job is not None and change.job.is_alive():
             return False
-        change.gather()
-        left = {(name, i): self._left_bytes(name, i) for name, i, _, _ in moves}
+        change.collect()
+        left = {move.key: self._bytes_left(move.key) for move in moves}
         if change.failure or change.passes == PASSES or sum(left.values()) < SMALL_BYTES:
             return True
         change.passes += 1
-        jobs = _jobs([move for move in moves if left[move[0], move[1]]], left)
-        change.copier = _PreCopyThread(self._backend, jobs, change.copied)
-        change.copier.start()
+        jobs = _jobs([move for move in moves if left[move.key]], left)
+        change.job = _PreCopyJob(self._backend, jobs, change.copied)
+        change.job.start()
         return False
 
     def end(self) -> PreCopied:
-        """Copy no more, and return what is there."""
+        """Stop copying, and return what was copied."""
         change, self._change = self._change, _Change()
-        if change.copier is not None:
-            change.copier.stop()
-            change.gather()
-        places = {(name, i): target for name, i, _, target in change.moves}
-        runs = {
-            (*key, places[key]): tuple(sorted(found.items()))
+        if change.job is not None:
+            change.job.stop(GRACE_S)
+            change.collect()
+        executors = {(name, index): executor for name, index, _, executor in change.moves}
+        segments = {
+            (*key, executors[key]): tuple(sorted(found.items()))
             for key, found in change.copied.items()
         }
-        return PreCopied(runs, change.failure)
+        return PreCopied(segments, change.failure)
 
-    def _left_bytes(self, name: str, index: int) -> int:
-        """Bytes of the state that are not there yet, by what peers keep of it."""
-        there = self._change.copied.get((name, index), {})
+    def _bytes_left(self, key: Key) -> int:
+        """Bytes of an instance's state that are not copied yet, by its backup."""
+        copied = self._change.copied.get(key, {})
         return sum(
-            block.size_bytes
-            for block in self._ledger.blocks(name, index)
-            if Segment(block.first, block.last) not in there
+            one.size_bytes
+            for one in self._registry.segments(*key)
+            if Segment(one.first, one.last) not in copied
         )
 
 
@@ -122,92 +129,73 @@ class _Change:
     Parameters
     ----------
     moves : frozenset
-        Vertex, instance, old and new place.
+        Vertex, instance, old and new executor.
     copied : dict
-        Runs that are there, and their bytes.
-    copier : Thread or None
+        Segments that were copied, and their bytes.
+    job : _PreCopyJob or None
     passes : int
-        Those that were begun.
+        Passes that were started.
     failure : str
     """
 
     moves: frozenset[tuple[str, int, str, str]] = frozenset()
     copied: dict[Key, dict[Segment, int]] = field(default_factory=dict)
-    copier: _PreCopyThread | None = None
+    job: _PreCopyJob | None = None
     passes: int = 0
     failure: str = ""
 
-    def gather(self) -> None:
-        """Take note of what the thread has done, which is not asked again."""
-        if self.copier is not None:
-            for key, runs in self.copier.copied.copy().items():
-                self.copied.setdefault(key, {}).update(runs)
-            self.failure = self.copier.failure
-            self.copier = None
+    def collect(self) -> None:
+        """Note what the job has copied, and forget the job."""
+        if self.job is not None:
+            for key, segments in self.job.copied.copy().items():
+                self.copied.setdefault(key, {}).update(segments)
+            self.failure = self.job.failure
+            self.job = None
 
 
-class _PreCopyThread(threading.Thread):
+class _PreCopyJob(BackgroundJob):
     """One pass over the instances that move, some of them with each job."""
 
     def __init__(
         self,
         backend: Backend,
-        jobs: Sequence[Sequence[Moved]],
-        there: Mapping[Key, Mapping[Segment, int]],
+        jobs: Sequence[Sequence[Move]],
+        copied: Mapping[Key, Mapping[Segment, int]],
     ) -> None:
-        super().__init__(name="penstock-ahead", daemon=True)
-        self._backend, self._jobs = backend, jobs
-        self._there = {key: tuple(sorted(runs.items())) for key, runs in there.items()}
-        self._halt = threading.Event()
+        super().__init__(backend, THREAD)
+        self._jobs = jobs
+        self._before = {key: tuple(sorted(segments.items())) for key, segments in copied.items()}
         self.copied: dict[Key, dict[Segment, int]] = {}
-        self.failure = ""
 
-    def run(self) -> None:
-        """Copy, until all is there or something fails."""
-        try:
-            for moves in self._jobs:
-                if self._halt.is_set():
+    def work(self) -> None:
+        """Copy, until all is copied or something fails."""
+        for moves in self._jobs:
+            if self.stopping.is_set():
+                return
+            try:
+                found = copy_segments(
+                    self.backend,
+                    "pre-copy state",
+                    moves,
+                    self._before,
+                    to_folder=PRECOPIED,
+                    background=True,
+                )
+            except Exception:
+                if self.stopping.is_set():
+                    # It was cancelled.
                     return
-                self._copy(moves)
-        except Exception as error:  # noqa: BLE001 - told with the move, which then carries more
-            if not self._halt.is_set():
-                self.failure = f"{type(error).__name__}: {error}"
-
-    def stop(self) -> None:
-        """End it within a bounded time; what it has copied so far counts."""
-        self._halt.set()
-        self.join(GRACE_S)
-        deadline = time.monotonic() + STOP_S
-        while self.is_alive() and time.monotonic() < deadline:
-            self._backend.cancel_background()
-            self.join(0.2)
-
-    def _copy(self, moves: Sequence[Moved]) -> None:
-        transfers: dict[str, list[Transfer]] = {}
-        for to, (name, index, known, _) in enumerate(moves):
-            # The latest version there is: the runs of an older one may be gone by now.
-            there = self._there.get((name, index), ())
-            transfer = Transfer(name, index, known.version, to, there=there)
-            transfers.setdefault(known.executor, []).append(transfer)
-        arrivals = tuple(Expected(name, index) for name, index, _, _ in moves)
-        stages = (
-            Stage(tuple(transfers), SendState(tuple(tuple(p) for p in transfers.values()))),
-            Stage(tuple(target for *_, target in moves), ReceiveState(arrivals, PRECOPIED)),
-        )
-        sent = self._backend.job("copy state ahead", stages, background=True)
-        frames = [Message.unpack(bytes(data)) for data in sent]
-        raise_error(frames)
-        for answer in (decode_json(frame.body) for frame in frames if frame.kind == STATS):
-            runs = {Segment(first, last): size for first, last, size in answer["runs"]}
-            self.copied[answer["vertex"], answer["instance"]] = runs
+                raise
+            for one in found:
+                self.copied[one.vertex, one.instance] = dict(one.segments)
 
 
-def _jobs(moves: Iterable[Moved], sizes: Mapping[Key, int]) -> list[list[Moved]]:
-    """Deal instances to jobs of about the same size."""
-    jobs: list[list[Moved]] = []
+def _jobs(moves: Iterable[Move], sizes: Mapping[Key, int]) -> list[list[Move]]:
+    """Divide instances into jobs of about the same size."""
+    jobs: list[list[Move]] = []
     size = JOB_BYTES
     for move in moves:
-        more = sizes[move[0], move[1]]
+        more = sizes[move.key]
         if size + more > JOB_BYTES:
             jobs.append([])
             size = 0

@@ -1,1 +1,1 @@
-"""What state there is, where it lies, and its backup by peers."""
+"""Which state there is, the state of a task, and its backup."""

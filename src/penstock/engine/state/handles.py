@@ -1,4 +1,4 @@
-"""What the driver knows of the state: versions, where it lies, who keeps fragments of it."""
+"""What the driver knows of each stateful vertex: versions, executors, routing table."""
 
 from __future__ import annotations
 
@@ -13,39 +13,41 @@ from penstock.strategies.route.two_tier import TwoTier, resize
 
 @dataclass(eq=False)
 class InstanceState:
-    """State of one instance, as committed.
+    """The committed state of one instance.
 
     Parameters
     ----------
     version : int
         -1 before it has any.
     executor : str
-        Where its copy on a node is; "" if there is none.
-    backed : int
-        The version that peers have, together with the driver; -1 if none.
-    worn : bool
-        Whether some of their fragments turned out to be corrupt or gone.
+        The executor that has it in its folder; "" if none has.
+    backed_up : int
+        The version that the backup nodes have, together with the driver; -1 if they have none.
+    damaged : bool
+        Whether some of its fragments turned out to be corrupt or gone, so that it has to be backed
+        up again.
     """
 
     version: int = -1
     executor: str = ""
-    backed: int = -1
-    worn: bool = False
+    backed_up: int = -1
+    damaged: bool = False
 
 
 @dataclass(eq=False)
 class StateHandle:
-    """State of one stateful vertex.
+    """The committed state of one stateful vertex.
 
     Parameters
     ----------
     by, route : tuple of str
-        Columns of the state's key, and of the key that tuples are routed by; `route` is empty where
-        tuples do not come by key, and instances cannot be changed.
+        Columns of the key of the state, and of the key that tuples are routed by. `route` is empty
+        where tuples are not routed by key; then the number of instances cannot change.
     table : RoutingTable or None
+        The routing table in force.
     instances : list of InstanceState
     splittable : bool
-        Whether keys may be split, because what is made of them elsewhere comes home.
+        Whether the tuples of a hot key may go to several instances; see `task.hot_keys`.
     """
 
     by: tuple[str, ...]
@@ -56,19 +58,19 @@ class StateHandle:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was saved yet."""
+        """Whether no instance has saved any state yet."""
         return all(instance.version < 0 for instance in self.instances)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for the journal."""
+        """Return plain values for the commit log."""
         return {
             "partitions": None if self.table is None else list(self.table.partitions),
             "versions": [instance.version for instance in self.instances],
         }
 
 
-def held_by(job_graph: JobGraph, committed: Mapping[str, Any]) -> dict[str, StateHandle]:
-    """Start from what the journal says was committed; {} is nothing."""
+def committed_handles(job_graph: JobGraph, committed: Mapping[str, Any]) -> dict[str, StateHandle]:
+    """Return the handles of all stateful vertices, as the commit log has them; {} is nothing."""
     found = {}
     for vertex in job_graph.vertices:
         step = job_graph.pipeline[vertex.head]
@@ -87,12 +89,12 @@ def held_by(job_graph: JobGraph, committed: Mapping[str, Any]) -> dict[str, Stat
     return found
 
 
-def table_for(name: str, held: StateHandle, plan: Plan) -> RoutingTable | None:
+def table_for(name: str, handle: StateHandle, plan: Plan) -> RoutingTable | None:
     """Return the routing table that a vertex has under a plan.
 
-    State that is there stays in as many router partitions as it began with: a plan without a table,
-    or with one of another size as a planner makes that does not know what runs, gets the table of
-    now with the fewest partitions moved.
+    State stays in as many router partitions as it began with. A plan without a table, or with a
+    table of another size, as a planner makes that does not know what is running, gets the table in
+    force with as few partitions moved as possible.
 
     Raises
     ------
@@ -101,18 +103,19 @@ def table_for(name: str, held: StateHandle, plan: Plan) -> RoutingTable | None:
     """
     count, wanted = plan.parallelism[name], plan.routing.get(name)
     owner = f"operator {name!r}"
-    if wanted is not None and wanted.split and not held.splittable:
+    if wanted is not None and wanted.split and not handle.splittable:
         allowed = "without split keys: its state is not split; see aggregate(split=True)"
         raise InvalidValue("routing", owner, allowed, dict(wanted.split))
-    if not held.route:
-        if held.instances and not held.empty and count != len(held.instances):
-            allowed = f"{len(held.instances)}: its tuples do not come by key"
+    if not handle.route:
+        if handle.instances and not handle.empty and count != len(handle.instances):
+            allowed = f"{len(handle.instances)}: its tuples are not routed by key"
             raise InvalidValue("parallelism", owner, allowed, count)
         return None
-    if held.table is None or held.empty:
+    if handle.table is None or handle.empty:
         return wanted or TwoTier().table(count)
-    if wanted is None or len(wanted.partitions) != len(held.table.partitions):
-        wanted = held.table if len(held.instances) == count else resize(held.table, count)
+    if wanted is None or len(wanted.partitions) != len(handle.table.partitions):
+        same = len(handle.instances) == count
+        wanted = handle.table if same else resize(handle.table, count)
     if max(wanted.partitions) >= count:
         raise InvalidValue("routing", owner, f"for {count} instances", max(wanted.partitions) + 1)
     return wanted

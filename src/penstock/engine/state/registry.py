@@ -1,13 +1,13 @@
-"""The driver's book of state: what is where, who keeps fragments of it, what that survives."""
+"""Which state exists: its versions, the executors that have it, its backups, what these survive."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from penstock.engine.backend import Backend
 from penstock.engine.batch import BatchSpec
+from penstock.engine.messages import SavedVersion
 from penstock.engine.state.handles import StateHandle
 from penstock.model import InvalidValue, Plan
 from penstock.state.backup.catalog import DRIVER, Catalog, FragmentedSegment
@@ -26,39 +26,41 @@ from penstock.state.versions import Segment, chain
 
 @dataclass(frozen=True)
 class BackupAssignment:
-    """How a wave's state is kept by peers.
+    """How the state that a batch changes is backed up.
 
     Parameters
     ----------
     backup_nodes : tuple of str
-        Homes of those that keep fragments; none: nothing is sent to them.
-    hold : bool
-        Whether the driver holds what changes, and gives it to them later.
+        Locations that store fragments with the batch; none if no fragments are sent with it.
+    async_backup : bool
+        Whether the driver takes what changes, and backs it up later.
     fragment_placements : mapping of str to tuple of FragmentPlacement
-        Code and keepers, as homes, of each instance.
-    whole : frozenset of (str, int)
-        Instances that save everything.
+        By vertex and instance: the erasure code, and the locations of the fragments.
+    snapshots : frozenset of (str, int)
+        Instances that save all of their state.
     """
 
     backup_nodes: tuple[str, ...] = ()
-    hold: bool = False
+    async_backup: bool = False
     fragment_placements: Mapping[str, tuple[FragmentPlacement, ...]] = field(default_factory=dict)
-    whole: frozenset[tuple[str, int]] = frozenset()
+    snapshots: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(eq=False)
 class StateRegistry:
-    """State of one pipeline, as committed.
+    """The committed state of one pipeline.
 
     Parameters
     ----------
     topology : str
     backend : Backend
     state_config : StateConfig
-    handles : mapping of str to StateHandle
+    handles : dict of str to StateHandle
         By stateful vertex.
+    catalog : Catalog
+        Which backup node, or the driver, has which fragments.
     retiring : set of str
-        Nodes that are to keep nothing any more.
+        Nodes that must not store fragments any more.
     """
 
     topology: str
@@ -68,95 +70,123 @@ class StateRegistry:
     catalog: Catalog = field(default_factory=Catalog)
     retiring: set[str] = field(default_factory=set)
 
+    # ---- what it survives
+
     def losses(self) -> int:
-        """Count the nodes that may be lost, if there are enough of them; 0 if none keeps state."""
+        """Count the nodes that may be lost, if there are enough nodes; 0 if none stores state."""
         return self.state_config.parity if self.handles and self.state_config.mode == "peers" else 0
 
     def survives(self, plan: Plan) -> Tolerance | None:
-        """Say what losses of nodes the state survives now; None without any by peers."""
+        """Say which losses of nodes the state survives now; None if no node has a backup."""
         if not self.state_config.by_peers:
             return None
-        homes = self.backup_locations()
+        locations = self.backup_locations()
         found = [
             tolerance(
-                _own_keeper(plan, name, index, homes),
-                self._kept(plan, name, index, homes),
-                homes,
+                _own_backup_executor(plan, name, index, locations),
+                self._backup(plan, name, index, locations),
+                locations,
                 asked=self.state_config.parity,
             )
-            for name, held in self.handles.items()
-            for index, instance in enumerate(held.instances)
+            for name, handle in self.handles.items()
+            for index, instance in enumerate(handle.instances)
             if instance.version >= 0
         ]
         return worst(found) if found else None
 
-    def _kept(
-        self, plan: Plan, name: str, index: int, homes: Mapping[str, str]
+    def _backup(
+        self, plan: Plan, name: str, index: int, locations: Mapping[str, str]
     ) -> list[FragmentedSegment | FragmentPlacement]:
-        """Find what is kept of an instance; what the driver holds, as peers will have it."""
-        blocks = self.blocks(name, index)
-        wanted = (
-            self._spread(plan, name, index, homes) if any(b.on_driver for b in blocks) else None
-        )
-        return [wanted if wanted is not None and block.on_driver else block for block in blocks]
+        """Return the backup of an instance, with pending segments as they will be stored."""
+        segments = self.segments(name, index)
+        if not any(segment.on_driver for segment in segments):
+            return list(segments)
+        placement = self._placement(plan, name, index, locations)
+        return [placement if segment.on_driver else segment for segment in segments]
 
     def promise(self, plan: Plan) -> str:
         """Say in words what the state survives now; empty before there is any."""
-        if all(held.empty for held in self.handles.values()):
+        if all(handle.empty for handle in self.handles.values()):
             return ""
         state_config = self.state_config_under(plan)
         said = []
         if state_config.by_peers:
             found = self.survives(plan)
-            said.append("survives nothing: peers have none of it" if found is None else str(found))
+            said.append("survives nothing: it has no backup" if found is None else str(found))
             if state_config.every > 1:
                 said.append("the driver holds what changed of late")
         if state_config.in_checkpoint:
             said.append(f"all of it is in the checkpoint at {state_config.shared}")
         return "; ".join(said)
 
-    def kept(self, plan: Plan, *, backup: bool) -> BackupAssignment:
-        """Choose who keeps what of a wave; `backup`: peers get what changed with it."""
+    # ---- what the next batch does
+
+    def assign_backup(self, plan: Plan, *, synchronous: bool) -> BackupAssignment:
+        """Choose how a batch backs up its changes; synchronous: with fragments in any case."""
         if not (self.state_config_under(plan).by_peers and self.handles):
             return BackupAssignment()
-        backup_nodes = self.backup_locations()
-        if len(backup_nodes) < 2:
-            # There is nobody else.
-            backup_nodes = {}
-        fragment_placements: dict[str, tuple[FragmentPlacement, ...]] = {}
-        whole: set[tuple[str, int]] = set()
-        for name, held in self.handles.items():
-            instances = held.instances[: plan.parallelism[name]]
-            wanted = [self._spread(plan, name, i, backup_nodes) for i in range(len(instances))]
-            fragment_placements[name] = tuple(
-                replace(one, backup_nodes=tuple(backup_nodes[place] for place in one.backup_nodes))
+        locations = self.backup_locations()
+        if len(locations) < 2:
+            # There is no other node.
+            locations = {}
+        placements: dict[str, tuple[FragmentPlacement, ...]] = {}
+        snapshots: set[tuple[str, int]] = set()
+        for name, handle in self.handles.items():
+            instances = handle.instances[: plan.parallelism[name]]
+            wanted = [self._placement(plan, name, i, locations) for i in range(len(instances))]
+            placements[name] = tuple(
+                replace(one, backup_nodes=tuple(locations[e] for e in one.backup_nodes))
                 for one in wanted
             )
-            whole |= {
+            snapshots |= {
                 (name, i)
                 for i, instance in enumerate(instances)
                 if instance.version >= 0
                 and (
-                    instance.worn
-                    # What it starts from is not kept elsewhere: there was nobody for some batches.
-                    or (instance.backed < instance.version and wanted[i].backup_nodes)
-                    or self._thin(plan, name, i, wanted[i], backup_nodes)
+                    instance.damaged
+                    # There was no backup node for some batches: the backup is of an older version.
+                    or (instance.backed_up < instance.version and wanted[i].backup_nodes)
+                    or self._under_replicated(plan, name, i, wanted[i], locations)
                 )
             }
-        if backup or whole:
+        if synchronous or snapshots:
             return BackupAssignment(
-                tuple(backup_nodes.values()),
-                fragment_placements=fragment_placements,
-                whole=frozenset(whole),
+                tuple(locations.values()),
+                fragment_placements=placements,
+                snapshots=frozenset(snapshots),
             )
-        return BackupAssignment(hold=bool(backup_nodes))
+        return BackupAssignment(async_backup=bool(locations))
 
-    def needed(self, name: str, index: int) -> tuple[Segment, ...]:
-        """Return the runs that what peers and the driver have of an instance is made of."""
-        return tuple(Segment(block.first, block.last) for block in self.blocks(name, index))
+    def _under_replicated(
+        self,
+        plan: Plan,
+        name: str,
+        index: int,
+        wanted: FragmentPlacement,
+        locations: Mapping[str, str],
+    ) -> bool:
+        """Whether the fragments of an instance survive less than they could."""
+        segments = self.segments(name, index)
+        stored = tuple(segment for segment in segments if not segment.on_driver)
+        if not stored and segments:
+            # The driver has all of it, and will back it up.
+            return False
+        return under_replicated(
+            _own_backup_executor(plan, name, index, locations), stored, wanted, locations
+        )
+
+    def _placement(
+        self, plan: Plan, name: str, index: int, locations: Mapping[str, str]
+    ) -> FragmentPlacement:
+        """Choose the executors that store the fragments of an instance."""
+        key = state_key(self.topology, name, index)
+        own = _own_backup_executor(plan, name, index, locations)
+        return place_fragments(
+            own, key, locations, r=self.state_config.data, c=self.state_config.parity
+        )
 
     def state_config_under(self, plan: Plan) -> StateConfig:
-        """Return how state is kept under the plan: without pins, only a checkpoint is of use."""
+        """Return how state is kept under a plan: one that pins nothing needs a checkpoint."""
         state_config = self.state_config
         if state_config.by_peers and not plan.pinned:
             if not state_config.in_checkpoint:
@@ -167,93 +197,81 @@ class StateRegistry:
         return state_config
 
     def backup_locations(self) -> dict[str, str]:
-        """Return the homes of those that may keep fragments, by place."""
+        """Return the locations that may store fragments, by executor."""
         return {
-            self.backend.executor_at(home): home
-            for node, home in self.backend.backup_nodes().items()
+            self.backend.executor_at(location): location
+            for node, location in self.backend.backup_nodes().items()
             if node not in self.retiring
         }
 
-    def _spread(
-        self, plan: Plan, name: str, index: int, homes: Mapping[str, str]
-    ) -> FragmentPlacement:
-        key = state_key(self.topology, name, index)
-        own = _own_keeper(plan, name, index, homes)
-        return place_fragments(
-            own, key, homes, r=self.state_config.data, c=self.state_config.parity
-        )
-
-    def _thin(
-        self, plan: Plan, name: str, index: int, wanted: FragmentPlacement, homes: Mapping[str, str]
-    ) -> bool:
-        """Whether an instance's fragments survive less than they could."""
-        kept = self._with_peers(name, index)
-        if not kept and self.blocks(name, index):
-            # The driver has all of it, and will give it to peers.
-            return False
-        return under_replicated(_own_keeper(plan, name, index, homes), kept, wanted, homes)
+    # ---- what instances saved
 
     def record_saved(
         self,
         spec: BatchSpec,
         name: str,
         index: int,
-        saved: Mapping[str, Any],
-        place: str | None = None,
+        saved: SavedVersion,
+        executor: str | None = None,
     ) -> FragmentedSegment | None:
-        """Take note of a version that an instance saved, and of who keeps it.
+        """Enter a version that an instance saved, and its backup.
 
         Returns
         -------
         FragmentedSegment or None
-            What somebody keeps besides the instance, be it the driver.
+            The backup, which backup nodes or the driver have; None if there is none.
         """
-        if place is None:
-            peers = spec.state_config.by_peers
-            place = self.backend.executor_at(spec.locations[name][index]) if peers else ""
+        if executor is None:
+            on_nodes = spec.state_config.by_peers
+            executor = self.backend.executor_at(spec.locations[name][index]) if on_nodes else ""
         instance = self.handles[name].instances[index]
-        instance.version, instance.executor = int(saved["version"]), place
-        if spec.hold:
-            first, last = saved["run"]
-            kept = FragmentPlacement(1, 0, (DRIVER,))
-        elif "backed" in saved and spec.fragment_placements[name][index].backup_nodes:
-            first, last = saved["backed"]
-            kept = self.placed(spec, name, index)
+        instance.version, instance.executor = saved.version, executor
+        if spec.async_backup:
+            placement = FragmentPlacement(1, 0, (DRIVER,))
+        elif spec.backup_nodes and spec.fragment_placements[name][index].backup_nodes:
+            placement = self.placed(spec, name, index)
         else:
             return None
-        size, topology = int(saved["bytes"]), self.topology
-        block = FragmentedSegment(
-            topology, name, index, first, last, kept.r, kept.c, kept.backup_nodes, size
+        first, last = saved.segment.first, saved.segment.last
+        segment = FragmentedSegment(
+            self.topology,
+            name,
+            index,
+            first,
+            last,
+            placement.r,
+            placement.c,
+            placement.backup_nodes,
+            saved.size_bytes,
         )
-        self.catalog.add(block)
-        instance.backed = last
-        instance.worn = instance.worn and first > 0
-        self.catalog.retain(topology, name, index, [last])
-        return block
+        self.catalog.add(segment)
+        instance.backed_up = last
+        instance.damaged = instance.damaged and first > 0
+        self.catalog.retain(self.topology, name, index, [last])
+        return segment
 
     def placed(self, spec: BatchSpec, name: str, index: int) -> FragmentPlacement:
-        """Return the spread of an instance in a wave, with places in the place of homes."""
+        """Return the fragment placement of an instance in a batch, with executors as nodes."""
         one = spec.fragment_placements[name][index]
-        return replace(
-            one, backup_nodes=tuple(self.backend.executor_at(home) for home in one.backup_nodes)
-        )
+        executors = tuple(self.backend.executor_at(location) for location in one.backup_nodes)
+        return replace(one, backup_nodes=executors)
 
-    def blocks(self, name: str, index: int) -> tuple[FragmentedSegment, ...]:
-        """Find what peers and the driver have of an instance, the newest run first."""
-        backed = self.handles[name].instances[index].backed
-        return chain(self.catalog.find(self.topology, name, index), backed)
+    def segments(self, name: str, index: int) -> tuple[FragmentedSegment, ...]:
+        """Return the segments of an instance's backup, the newest first."""
+        backed_up = self.handles[name].instances[index].backed_up
+        return chain(self.catalog.find(self.topology, name, index), backed_up)
+
+    def backup_segments(self, name: str, index: int) -> tuple[Segment, ...]:
+        """Return the versions that each segment of an instance's backup covers."""
+        return tuple(Segment(s.first, s.last) for s in self.segments(name, index))
 
     def size_bytes(self, name: str, index: int) -> int:
-        """Size of an instance's state, by what peers and the driver have of it."""
-        return sum(block.size_bytes for block in self.blocks(name, index))
-
-    def _with_peers(self, name: str, index: int) -> tuple[FragmentedSegment, ...]:
-        """Find what can be lost with nodes: the driver does not go with them."""
-        return tuple(block for block in self.blocks(name, index) if not block.on_driver)
+        """Size of an instance's state, by its backup."""
+        return sum(segment.size_bytes for segment in self.segments(name, index))
 
 
-def _own_keeper(plan: Plan, name: str, index: int, homes: Mapping[str, str]) -> str:
-    """Return the place that keeps fragments on the node of an instance."""
+def _own_backup_executor(plan: Plan, name: str, index: int, locations: Mapping[str, str]) -> str:
+    """Return the executor that stores fragments on the node of an instance itself."""
     node = plan.placement[name][index].node
-    # The homes are spots, such as node-1/0: asking the backend again would cost a call each.
-    return next((p for p, home in homes.items() if home.rpartition("/")[0] == node), "")
+    # Locations are such as node-1/0: to ask the backend again would cost a call for each.
+    return next((e for e, location in locations.items() if location.rpartition("/")[0] == node), "")

@@ -1,1 +1,1 @@
-"""The body of a task: an instance part of one micro-batch."""
+"""One task of a batch: what it reads, runs and sends."""

@@ -1,11 +1,17 @@
-"""Split keys without a layer that merges: what others made of a key goes through the driver.
+"""Split keys: several instances work on the tuples of one hot key, and the driver merges.
 
-A key has one home, the instance that owns its router partition, and its state is there. Other
-instances do a share of the work on a split key and send what came of it to the driver. The home
-sends its row of the key there, too, so that the driver can merge both and give the result to the
-sinks with the batch. With the next batch the home gets the shares, and puts them into its state;
-until then the driver's journal keeps them. So a split key divides no state, moves none, and takes
-no stage of its own. Split keys are few, whatever the number of keys.
+A key has one owner, the instance of its router partition, which has its state. The tuples of a
+split key go to several instances:
+
+1. An instance that does not own the key reduces its tuples to a row, its *share*, and sends the
+   share to the driver.
+2. The owner works on its own tuples as ever, and sends its row of the key to the driver, too.
+3. The driver merges the rows of a key, gives the result to the sinks with the batch, and writes
+   the shares in the commit log.
+4. With the next batch the owner gets the shares from the driver, and merges them into its state.
+
+So a split key divides no state, moves none, and needs no stage of its own. Split keys are few,
+whatever the number of keys.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ import pyarrow as pa
 from penstock.common.arrays import BoolArray, IntArray
 from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.engine.messages import decode
-from penstock.engine.task.working_state import WorkingState
+from penstock.engine.state.task_state import WorkingState
 from penstock.model import InvalidValue, RoutingTable
 from penstock.pipeline.keyed.reduce import Mergeable, WorkThenReduce, merge_into
 from penstock.pipeline.keyed.update import outcome
@@ -26,14 +32,14 @@ from penstock.pipeline.keyed.windowed import Windowed
 from penstock.pipeline.steps import Keyed
 from penstock.strategies.route import modulo
 
-#: Column that says what a row for the driver is: the share of an instance, or the home's row, which
-#: is as it was or has changed.
+#: Column that says what a row for the driver is: the share of an instance, or the row of the owner,
+#: which this batch did not change or did.
 ROLE = "__role"
-SHARE, AS_IT_WAS, CHANGED = 0, 1, 2
+SHARE, UNCHANGED, CHANGED = 0, 1, 2
 
 
 def reduction(keyed: Keyed | None) -> Mergeable:
-    """Return what merges the rows of a step that shares keys.
+    """Return what merges the rows of a step with split keys.
 
     Raises
     ------
@@ -48,99 +54,98 @@ def reduction(keyed: Keyed | None) -> Mergeable:
 
 
 class SplitKeys:
-    """Split keys of one instance in one batch.
+    """The split keys of one instance in one batch.
 
     Parameters
     ----------
-    held : WorkingState
-        Its state, of a reduction or one behind work.
-    table : RoutingTable
+    working : WorkingState
+        The state of the instance.
+    routing : RoutingTable
     instance : int
     """
 
-    def __init__(self, held: WorkingState, table: RoutingTable, instance: int) -> None:
-        self.held, self.instance = held, instance
-        self.reduce = reduction(held.keyed)
-        self._homes = np.asarray(table.partitions, dtype=np.int64)
-        self._split = np.array(sorted(table.split), dtype=np.uint64)
+    def __init__(self, working: WorkingState, routing: RoutingTable, instance: int) -> None:
+        self.working, self.instance = working, instance
+        self.reduce = reduction(working.keyed)
+        self._owners = np.asarray(routing.partitions, dtype=np.int64)
+        self._split = np.array(sorted(routing.split), dtype=np.uint64)
         self._shares: list[pa.Table] = []
         self._changed: list[HashArray] = []
 
-    def _own(self, hashes: HashArray) -> BoolArray:
-        return np.asarray(self._homes[modulo(hashes, len(self._homes))] == self.instance)
+    def _owned(self, hashes: HashArray) -> BoolArray:
+        return np.asarray(self._owners[modulo(hashes, len(self._owners))] == self.instance)
 
     def _hashes(self, rows: pa.Table) -> HashArray:
         return key_hashes(rows, self.reduce.by)
 
-    def settle(self, body: bytes) -> None:
-        """Put shares of the batch before into the state, of the keys whose home this is."""
+    def merge_shares(self, body: bytes) -> None:
+        """Merge the shares of the batch before into the state, of keys that this instance owns."""
         shares = decode(body)
-        own = shares.filter(pa.array(self._own(self._hashes(shares))))
-        if own.num_rows:
-            self.held.put(self._merged(own))
+        owned = shares.filter(pa.array(self._owned(self._hashes(shares))))
+        if owned.num_rows:
+            self.working.put(self._merged(owned))
 
     def update(self, batch: pa.Table) -> pa.Table | None:
-        """Work on tuples, and return what is emitted of the keys that are not split."""
-        keyed = self.held.keyed
-        own = keyed.parts(batch) if isinstance(keyed, WorkThenReduce) else batch
-        if own is None:
+        """Work on tuples, and return the rows that are emitted for keys that are not split."""
+        keyed = self.working.keyed
+        owned = keyed.parts(batch) if isinstance(keyed, WorkThenReduce) else batch
+        if owned is None:
             return None
         shares = rows = emitted = None
         if len(self._split):
-            mine = self._own(self._hashes(own))
-            own, shares = own.filter(pa.array(mine)), own.filter(pa.array(~mine))
-        if own.num_rows:
-            rows = self._merged(own)
+            mine = self._owned(self._hashes(owned))
+            owned, shares = owned.filter(pa.array(mine)), owned.filter(pa.array(~mine))
+        if owned.num_rows:
+            rows = self._merged(owned)
             split = np.isin(self._hashes(rows), self._split)
             emitted = self.reduce.finished(rows.filter(pa.array(~split)) if split.any() else rows)
             self._changed.append(self._hashes(rows)[split])
         # Nothing above changes the state: a batch that fails there is cut in two and tried again.
-        self.held.put(rows)
+        self.working.put(rows)
         if shares is not None and shares.num_rows:
             self._shares.append(shares)
         return emitted
 
     def _merged(self, parts: pa.Table) -> pa.Table:
-        """Merge parts into the state of their keys, which stays as it is."""
-        rows = merge_into(self.reduce, parts, self.held.known(parts))
-        changed = outcome(self.held.keyed, (None, rows)).changed
+        """Return the new rows of the keys that have parts; the state stays as it is."""
+        rows = merge_into(self.reduce, parts, self.working.known(parts))
+        changed = outcome(self.working.keyed, (None, rows)).changed
         return rows if changed is None else changed
 
     def for_driver(self) -> pa.Table | None:
-        """Return shares, and the rows of split keys whose home this is; None if there are none."""
-        parts = [_marked(rows, np.full(rows.num_rows, SHARE)) for rows in self._shares]
-        keys = self._split[self._own(self._split)]
-        rows = self.held.state.at(keys)
+        """Return the shares, and the rows of split keys that this instance owns; None if none."""
+        parts = [_with_role(rows, np.full(rows.num_rows, SHARE)) for rows in self._shares]
+        keys = self._split[self._owned(self._split)]
+        rows = self.working.state.at(keys)
         if rows.num_rows:
-            changed = np.concatenate([keys[:0], *self._changed])
-            new = np.isin(self._hashes(rows), changed)
-            parts.append(_marked(rows, np.where(new, CHANGED, AS_IT_WAS)))
+            changed = np.isin(self._hashes(rows), np.concatenate([keys[:0], *self._changed]))
+            parts.append(_with_role(rows, np.where(changed, CHANGED, UNCHANGED)))
         return pa.concat_tables(parts, promote_options="permissive") if parts else None
 
 
-def _marked(rows: pa.Table, roles: IntArray) -> pa.Table:
+def _with_role(rows: pa.Table, roles: IntArray) -> pa.Table:
     return rows.append_column(ROLE, pa.array(roles, pa.int8()))
 
 
-def merged_shares(
+def merge_split_keys(
     keyed: Keyed | None, tables: Iterable[pa.Table]
 ) -> tuple[pa.Table | None, pa.Table | None]:
-    """Merge what all instances sent of split keys.
+    """Merge what all instances sent of split keys, in the driver.
 
     Returns
     -------
     tuple
-        What is emitted, of keys that any of them changed; and the shares that their homes do not
-        have yet.
+        The rows that are emitted, of keys that any instance changed; and the shares that the
+        owners of the keys do not have yet.
     """
     reduce = reduction(keyed)
     rows = pa.concat_tables(list(tables), promote_options="permissive")
     roles = np.asarray(rows.column(ROLE))
     rows = rows.drop_columns([ROLE])
     hashes = key_hashes(rows, reduce.by)
-    touched = np.isin(hashes, hashes[roles != AS_IT_WAS])
-    if not touched.any():
+    changed = np.isin(hashes, hashes[roles != UNCHANGED])
+    if not changed.any():
         return None, None
-    out = reduce.finished(reduce.merged(rows.filter(pa.array(touched))))
+    emitted = reduce.finished(reduce.merged(rows.filter(pa.array(changed))))
     shares = rows.filter(pa.array(roles == SHARE))
-    return out, reduce.merged(shares) if shares.num_rows else None
+    return emitted, reduce.merged(shares) if shares.num_rows else None

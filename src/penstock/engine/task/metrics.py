@@ -1,8 +1,6 @@
-"""What a task notes of the tuples that it sends: counts, hot keys, event times, late rows."""
+"""What a task counts of the tuples that it sends: router partitions, hot keys, times, late rows."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pyarrow as pa
 
@@ -10,35 +8,50 @@ from penstock.common.arrays import IntArray, group_counts
 from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.model import Grouping, RoutingTable
 from penstock.pipeline.keyed.windowed import Windowed
-from penstock.pipeline.steps import Link, Step
+from penstock.pipeline.steps import Keyed, Link
 from penstock.strategies.route import modulo
 from penstock.strategies.route.heavy import heaviest
 
-#: Keys are reported above this part of an instance's fair share of a sender's tuples, and at most
-#: so many of them for each target: a plan splits as many as make up a fifth of the stream.
-HOT_SHARE, HOT_KEPT = 0.02, 32
+#: A key is reported if it has more than this part of what an instance would get of the sender's
+#: tuples if all got the same.
+HOT_SHARE = 0.02
+
+#: Keys that are reported for each target, at the most: a plan splits as many as make up a fifth of
+#: the stream.
+MAX_HOT_KEYS = 32
 
 
 class TaskMetrics:
-    """Figures of one task in one batch, by target."""
+    """Counts of one task in one batch, by target.
+
+    Attributes
+    ----------
+    partitions : dict of str to array
+        By target vertex: rows of each router partition.
+    late : dict of str to int
+        By windowed step: rows that came too late.
+    event_times : dict of str to int
+        By windowed step: the latest event time, in microseconds.
+    """
 
     def __init__(self) -> None:
         self.partitions: dict[str, IntArray] = {}
-        self.hot: dict[str, dict[int, int]] = {}
         self.late: dict[str, int] = {}
         self.event_times: dict[str, int] = {}
+        self._hot: dict[str, dict[int, int]] = {}
 
-    def partial(self, step: Step, batch: pa.RecordBatch, watermark_us: int | None) -> Any:
-        """Reduce what is sent to a keyed step, and note its times if it has windows."""
-        assert step.keyed is not None
-        if not isinstance(step.keyed, Windowed):
-            return step.keyed.partial(batch)
-        arrived = step.keyed.arrive(batch, watermark_us)
+    def partial(
+        self, name: str, keyed: Keyed, batch: pa.RecordBatch, watermark_us: int | None
+    ) -> pa.RecordBatch | pa.Table | None:
+        """Reduce what is sent to a keyed step, and note event times if it has windows."""
+        if not isinstance(keyed, Windowed):
+            return keyed.partial(batch)
+        arrived = keyed.arrive(batch, watermark_us)
         if arrived.late:
-            self.late[step.name] = self.late.get(step.name, 0) + arrived.late
+            self.late[name] = self.late.get(name, 0) + arrived.late
         if arrived.latest_us is not None:
-            known = self.event_times.get(step.name, arrived.latest_us)
-            self.event_times[step.name] = max(known, arrived.latest_us)
+            known = self.event_times.get(name, arrived.latest_us)
+            self.event_times[name] = max(known, arrived.latest_us)
         return arrived.parts
 
     def hashes(
@@ -55,30 +68,41 @@ class TaskMetrics:
 
         Parameters
         ----------
+        target : str
+            Vertex that the rows go to.
+        link : Link
+        table : pyarrow.Table
+        routing : RoutingTable or None
+        instances : int
+            Of the target.
         single : bool
-            Whether rows are single tuples. Reduced ones hold a key once, and none is hot.
+            Whether rows are single tuples. Reduced rows have each key once, so that none is hot.
+
+        Returns
+        -------
+        array or None
+            None if the rows are not routed by key.
         """
-        by_table = link.grouping is Grouping.FIELDS and routing is not None
+        by_table = routing is not None and link.grouping is Grouping.FIELDS
         if not link.by_key or not (by_table or instances > 1):
             return None
         hashes = key_hashes(table, link.by)
-        if by_table:
-            assert routing is not None
+        if routing is not None and link.grouping is Grouping.FIELDS:
             size = len(routing.partitions)
             counts = group_counts(modulo(hashes, size), size)
             self.partitions[target] = self.partitions.get(target, 0) + counts
         if single and instances > 1:
-            found = self.hot.setdefault(target, {})
-            keys, times = heaviest(hashes, HOT_SHARE / instances, HOT_KEPT)
+            found = self._hot.setdefault(target, {})
+            keys, times = heaviest(hashes, HOT_SHARE / instances, MAX_HOT_KEYS)
             for key, count in zip(keys.tolist(), times.tolist(), strict=True):
                 found[key] = found.get(key, 0) + count
         return hashes
 
-    def stats(self) -> dict[str, Any]:
-        """Figures besides the partitions, as plain values."""
+    def hot_keys(self) -> dict[str, dict[int, int]]:
+        """Return, by target vertex and key hash, the rows of the most frequent keys."""
         hot = {}
-        for target, found in self.hot.items():
-            kept = sorted(found, key=lambda key: (-found[key], key))[:HOT_KEPT]
-            if kept:
-                hot[target] = {key: found[key] for key in kept}
-        return {"hot_keys": hot, "late": self.late, "event_times": self.event_times}
+        for target, found in self._hot.items():
+            first = sorted(found, key=lambda key: (-found[key], key))[:MAX_HOT_KEYS]
+            if first:
+                hot[target] = {key: found[key] for key in first}
+        return hot

@@ -1,56 +1,35 @@
-"""The body of one task: an instance's part of one micro-batch, from frames to frames.
+"""The body of one task of a batch: it reads messages, runs a vertex, and sends messages.
 
-It knows nothing of Spark: the engine brings the frames here and takes them away, and so does the
-local runner that tests use.
+It knows nothing of Spark: a backend brings the messages here and takes them away.
 """
 
 from __future__ import annotations
 
 import resource
 import time
-import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.common.arrow_keys import decoded, normal_keys
 from penstock.engine.batch import BatchSpec
-from penstock.engine.errors import StepFailed, TaskTimedOut
-from penstock.engine.job_graph import MOST_INSTANCES, JobGraph
-from penstock.engine.messages import (
-    DATA,
-    DRIVER,
-    ERROR,
-    SHARED,
-    SINK,
-    STATS,
-    Message,
-    decode,
-    encode,
-    encode_json,
-)
-from penstock.engine.state.backup import keep
-from penstock.engine.task.exchange import deal
+from penstock.engine.errors import StepFailed, UserCode
+from penstock.engine.job_graph import JobGraph
+from penstock.engine.messages import DRIVER, Address, TaskError, TaskStats, pack
+from penstock.engine.state.backup import StoreFragments
+from penstock.engine.state.task_state import TaskState, WorkingState
 from penstock.engine.task.hot_keys import SplitKeys
-from penstock.engine.task.metrics import TaskMetrics
-from penstock.engine.task.state import TaskState
-from penstock.engine.task.working_state import WorkingState
+from penstock.engine.task.input import TaskInput
+from penstock.engine.task.output import TaskOutput
+from penstock.model import PenstockError
 from penstock.pipeline.keyed.windowed import Windowed, routed_by
-from penstock.pipeline.steps import Step, wants_origin
+from penstock.pipeline.steps import Keyed, Step, wants_origin
 from penstock.state.versions import StateLost
-
-#: Rows of a failed batch that an error shows, and rows that may be left out one by one.
-SAMPLE_ROWS = 3
-
-#: Stamps are counted in steps of this many microseconds.
-STAMP_STEP_US = 1000
 
 
 def run_partition(
@@ -58,245 +37,236 @@ def run_partition(
     spec: BatchSpec,
     layer: int,
     partition: int,
-    frames: Iterable[bytes],
+    messages: Iterable[bytes],
     rows: Iterable[tuple[str, pa.Table]] = (),
     *,
     folder: Path,
 ) -> Iterator[tuple[int, bytes]]:
-    """Run one instance's part of a batch, or one node's part of keeping fragments.
+    """Run one instance's part of a batch, or store the fragments of one backup node.
 
     Parameters
     ----------
     job_graph : JobGraph
     spec : BatchSpec
     layer, partition : int
-        Which instance.
-    frames : iterable of bytes
-        Frames from the layer before; always read to the end.
+        Which task.
+    messages : iterable of bytes
+        Encoded messages of the layer before; always read to the end.
     rows : iterable of (str, Table)
-        Rows of source steps that the engine reads itself (streaming DataFrames).
+        Rows of source steps that the backend reads itself (streaming DataFrames).
     folder : Path
-        Folder of the node that this runs on.
+        Folder of the executor that this runs on.
 
     Yields
     ------
     tuple of (int, bytes)
-        Partition of the next layer, and a frame. In the last layer the number means nothing.
+        Partition of the next layer, and an encoded message. After the last layer all messages are
+        for the driver, whatever the partition.
     """
     if layer == len(spec.layers):
-        yield from keep(spec, partition, frames, folder)
+        yield from StoreFragments(spec)(partition, messages, folder)
         return
-    with closing(_Task(job_graph, spec, layer, partition, folder)) as task:
-        yield from task.relay(frames)
+    with closing(_Task(job_graph, spec, Address(layer, partition), folder)) as task:
+        yield from task.input.receive(messages)
         yield from task.run(rows)
 
 
 class _Task:
-    def __init__(
-        self, job_graph: JobGraph, spec: BatchSpec, layer: int, partition: int, place: Path
-    ) -> None:
-        self.job_graph, self.spec, self.place = job_graph, spec, place
-        self.layer, self.partition = layer, partition
-        self.vertex, self.instance = spec.instance_at(layer, partition)
-        self.inputs: dict[int, list[pa.Table]] = {}
-        self.out: list[Message] = []
-        self.kept: Iterable[Message] = ()
-        self.rows_in = 0
-        self.sent: dict[int, dict[int, int]] = {}
-        self.to_sinks: dict[str, list[pa.Table]] = {}
-        self.staged: dict[str, dict[str, Any]] = {}
-        self.metrics = TaskMetrics()
-        self.skipped = 0
-        self.skipped_sample: Any = None
-        self.stamps: dict[int, int] = {}
-        self.task_state: TaskState | None = None
+    """One instance in one batch: `input` reads, this runs the steps, `output` sends."""
+
+    def __init__(self, job_graph: JobGraph, spec: BatchSpec, here: Address, folder: Path) -> None:
+        self.job_graph, self.spec, self.here = job_graph, spec, here
+        self.vertex, self.instance = spec.instance_at(*here)
+        self.user_code = UserCode(self.instance, spec.batch_id)
+        self.state: TaskState | None = None
         if self.vertex in spec.bases:
-            self.task_state = TaskState(spec, self.vertex, self.instance, place)
+            self.state = TaskState(spec, self.vertex, self.instance, folder)
+        self.input = TaskInput(spec, here, self.state)
+        self.output = TaskOutput(job_graph, spec, here, self.user_code)
+        self.backup: Iterable[tuple[Address, object]] = ()
+        self.rows_in = 0
+        self.skipped = 0
+        self.first_error: StepFailed | None = None
 
     def close(self) -> None:
-        """Remove what came and was of no use."""
-        if self.task_state is not None:
-            self.task_state.close()
-
-    # ---- frames that come in
-
-    def relay(self, frames: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Keep what is for this instance, and send on what is for a later layer."""
-        mine: list[Message] = []
-        for data in frames:
-            frame = Message.unpack(data)
-            if frame.layer != self.layer:
-                yield self._hop(frame.layer, frame.partition), bytes(data)
-            elif frame.kind == DATA:
-                mine.append(frame)
-            else:
-                assert self.task_state is not None, "state came to an instance that keeps none"
-                self.task_state.take(frame)
-        # In the order of the senders, however they came: a batch that is repeated looks the same.
-        for frame in sorted(mine, key=lambda frame: frame.sender):
-            self.inputs.setdefault(frame.edge, []).append(decode(frame.body))
-
-    def _hop(self, layer: int, partition: int) -> int:
-        here = self.spec.layer_locations[self.layer][self.partition]
-        return self.spec.hop(here, self.layer, layer, partition)
-
-    # ---- the work
+        """Remove state that was received and not used."""
+        if self.state is not None:
+            self.state.close()
 
     def run(self, rows: Iterable[tuple[str, pa.Table]]) -> Iterator[tuple[int, bytes]]:
+        """Run the steps of the vertex, and yield what the instance sends, statistics last."""
         cpu, wall = time.process_time(), time.perf_counter()
-        failed = False
+        failed: StepFailed | StateLost | None = None
         try:
-            self._head(rows)
-            self._flush()
-        except StepFailed as error:
-            failed = True
-            self.out = [self._to_driver(ERROR, 0, encode_json(_plain_error(error)))]
-        except StateLost as error:
-            failed = True
-            self.out = [self._to_driver(ERROR, 1, encode_json(str(error)))]
-        for frame in self.out if failed else chain(self.out, self.kept):
-            yield self._hop(frame.layer, frame.partition), frame.pack()
-        stats = {
-            "vertex": self.vertex,
-            "instance": self.instance,
-            "rows_in": self.rows_in,
-            "sent": {} if failed else self.sent,
-            "sinks": {}
-            if failed
-            else {n: sum(t.num_rows for t in tables) for n, tables in self.to_sinks.items()},
-            "staged": {} if failed else self.staged,
-            "partitions": {n: counts.tolist() for n, counts in self.metrics.partitions.items()},
-            **self.metrics.stats(),
-            "skipped": self.skipped,
-            "sample": self.skipped_sample,
-            "stamps": self.stamps,
-            "saved": None if failed or self.task_state is None else self.task_state.saved,
-            "arrived": None if self.task_state is None else self.task_state.arrived,
-            "cpu_s": time.process_time() - cpu,
-            "wall_s": time.perf_counter() - wall,
-            "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        }
-        frame = self._to_driver(STATS, 0, encode_json(stats))
-        yield self._hop(DRIVER, 0), frame.pack()
+            self._run_head(rows)
+            self.output.flush_sinks()
+        except (StepFailed, StateLost) as error:
+            failed = error
+        if failed is not None:
+            yield self._packed(DRIVER, TaskError(failed))
+        else:
+            for to, message in chain(self.output.messages, self.backup):
+                yield self._packed(to, message)
+        state, metrics = self.state, self.output.metrics
+        stats = TaskStats(
+            vertex=self.vertex,
+            instance=self.instance,
+            rows_in=self.rows_in,
+            sent={} if failed else self.output.sent,
+            sinks={} if failed else self.output.rows_to_sinks(),
+            staged={} if failed else self.output.staged,
+            partitions=metrics.partitions,
+            hot_keys=metrics.hot_keys(),
+            late=metrics.late,
+            event_times=metrics.event_times,
+            skipped=self.skipped,
+            first_error=self.first_error,
+            stamps=self.input.stamps,
+            saved=None if failed or state is None else state.saved,
+            migrated=None if state is None else state.migrated,
+            cpu_s=time.process_time() - cpu,
+            wall_s=time.perf_counter() - wall,
+            rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        )
+        yield self._packed(DRIVER, stats)
 
-    def _head(self, rows: Iterable[tuple[str, pa.Table]]) -> None:
+    def _packed(self, to: Address, message: object) -> tuple[int, bytes]:
+        return self.spec.next_hop(self.here, to), pack(message, to)
+
+    # ---- steps
+
+    def _run_head(self, rows: Iterable[tuple[str, pa.Table]]) -> None:
+        """Run the first step of the vertex on all its input; what is chained behind it follows."""
         head = self.job_graph.pipeline[self.job_graph.by_name[self.vertex].head]
         if head.source is not None:
-            for table in self._read(head, rows):
+            for table in self.input.read_source(head, self.user_code, rows):
                 self.rows_in += table.num_rows
                 self._emit(head, table)
             return
         if head.keyed is not None:
-            self._keyed(head)
+            self._run_keyed(head, head.keyed)
             return
         for edge in self.job_graph.edges:
-            tables = self.inputs.get(edge.number)
+            tables = self.input.tables(edge.number)
             if edge.target == self.vertex and tables:
-                table = self._together(edge.from_step, tables)
+                table = self.user_code.together(edge.from_step, tables)
                 self.rows_in += table.num_rows
-                self._map(head, table, edge.from_step)
+                self._run_map(head, table, edge.from_step)
 
-    def _read(self, head: Step, rows: Iterable[tuple[str, pa.Table]]) -> Iterator[pa.Table]:
-        """Rows of a source: its share of the batch's ranges, or what the engine read."""
-        stamp = getattr(head.source, "stamp", None)
-        count = self.spec.parallelism[self.vertex]
-        for start, stop in self.spec.ranges.get(head.name, ()):
-            low = start + (stop - start) * self.instance // count
-            high = start + (stop - start) * (self.instance + 1) // count
-            if high > low:
-                table = self._guard(
-                    head, None, lambda a=low, b=high: decoded(head.source.read(a, b))
-                )
-                self._count_stamps(table, stamp)
-                yield table
-        for name, table in rows:
-            if name == head.name and table.num_rows:
-                yield decoded(table)
-
-    def _count_stamps(self, table: pa.Table, stamp: str | None) -> None:
-        if stamp is None:
-            return
-        steps = np.asarray(table.column(stamp)) // STAMP_STEP_US
-        for value, times in zip(*np.unique(steps, return_counts=True), strict=True):
-            self.stamps[int(value)] = self.stamps.get(int(value), 0) + int(times)
-
-    def _map(self, step: Step, table: pa.Table, origin: str) -> None:
-        function = step.function if step.late_for is None else self._late(step.late_for)
-        assert function is not None
+    def _run_map(self, step: Step, table: pa.Table, origin: str) -> None:
+        """Call the function of a stateless step, and emit what it returns."""
+        function: Any = step.function if step.late_for is None else self._late_rows(step.late_for)
         named = wants_origin(function)
 
         def call(batch: pa.RecordBatch) -> pa.Table | None:
-            made = function(batch, origin) if named else function(batch)
-            return _as_table(made)
+            return _as_table(function(batch, origin) if named else function(batch))
 
         for made in self._attempt(step, table, call):
             self._emit(step, made)
 
-    def _late(self, name: str) -> Any:
+    def _late_rows(self, name: str) -> Callable[[pa.RecordBatch], Any]:
         """Return the function that picks the rows which come too late for a step's windows."""
-        keyed, mark = self.job_graph.pipeline[name].keyed, self._watermark(name)
-        assert isinstance(keyed, Windowed)
-        return lambda batch: keyed.late_rows(batch, mark)
+        keyed, watermark = self.job_graph.pipeline[name].keyed, self.spec.watermarks.get(name)
+        if not isinstance(keyed, Windowed):
+            raise PenstockError(f"step {name!r} has no windows, so that no row is late for it")
+        return lambda batch: keyed.late_rows(batch, watermark)
 
-    def _watermark(self, step: str) -> int | None:
-        return self.spec.watermarks.get(step)
-
-    def _keyed(self, step: Step) -> None:
-        """Update the state with all tuples of the batch, and save what changed."""
-        keyed, task_state = step.keyed, self.task_state
-        assert keyed is not None
-        assert task_state is not None
-        held = WorkingState(keyed, *task_state.load(keyed.by))
-        split_keys = self._split_keys(step, held)
-        tables = [t for edge in self.job_graph.edges for t in self.inputs.get(edge.number, ())]
+    def _run_keyed(self, step: Step, keyed: Keyed) -> None:
+        """Update the state with all tuples of the batch, emit results, and save what changed."""
+        if self.state is None:
+            raise PenstockError(f"step {step.name!r} has state, but the batch knows of none")
+        working = WorkingState(keyed, *self.state.load(keyed.by))
+        split_keys = self._split_keys(step, working)
+        edges = self.job_graph.edges
+        tables = [table for edge in edges for table in self.input.tables(edge.number)]
         if tables:
-            whole = self._together(step.name, tables)
-            self.rows_in += whole.num_rows
+            together = self.user_code.together(step.name, tables)
+            self.rows_in += together.num_rows
 
             def call(batch: pa.RecordBatch) -> pa.Table | None:
                 table = pa.Table.from_batches([batch])
-                return held.update(table) if split_keys is None else split_keys.update(table)
+                return working.update(table) if split_keys is None else split_keys.update(table)
 
-            for made in self._attempt(step, whole, call):
+            for made in self._attempt(step, together, call):
                 self._emit(step, made)
         shared = None if split_keys is None else split_keys.for_driver()
         if shared is not None:
-            self.out.append(self._to_driver(SHARED, self._number(step.name), encode(shared)))
-        mark, before = self._watermark(step.name), self.spec.passed.get(step.name)
-        if isinstance(keyed, Windowed) and mark is not None and keyed.crossed(before, mark):
-            due = held.state.where(partial(keyed.over, watermark_us=mark))
-            closed, expired = keyed.close(due, mark)
-            held.remove(expired)
-            if closed is not None:
-                self._emit(step, closed)
-        self.kept = task_state.save(held.changed, held.state)
+            self.output.send_shared(step.name, shared)
+        if isinstance(keyed, Windowed):
+            self._close_windows(step, keyed, working)
+        self.backup = self.state.save(working.changed, working.state)
 
-    def _split_keys(self, step: Step, held: WorkingState) -> SplitKeys | None:
-        """Begin to share split keys, with the shares of the batch before put into the state."""
+    def _split_keys(self, step: Step, working: WorkingState) -> SplitKeys | None:
+        """Merge the shares of the batch before into the state; return this batch's split keys."""
         routing, shares = self.spec.routing.get(self.vertex), self.spec.shares.get(step.name)
         if routing is None or not (step.splittable or shares):
             return None
-        split_keys = SplitKeys(held, routing, self.instance)
+        split_keys = SplitKeys(working, routing, self.instance)
         if shares is not None:
-            self._guard(step, None, lambda: split_keys.settle(shares))
+            self.user_code.call(step.name, lambda: split_keys.merge_shares(shares))
         return split_keys if step.splittable else None
+
+    def _close_windows(self, step: Step, keyed: Windowed, working: WorkingState) -> None:
+        """Emit and remove the windows that the watermark has passed since the batch before."""
+        watermark = self.spec.watermarks.get(step.name)
+        before = self.spec.previous_watermarks.get(step.name)
+        if watermark is None or not keyed.crossed(before, watermark):
+            return
+        due = working.state.where(partial(keyed.over, watermark_us=watermark))
+        closed, expired = keyed.close(due, watermark)
+        working.remove(expired)
+        if closed is not None:
+            self._emit(step, closed)
+
+    def _emit(self, step: Step, table: pa.Table) -> None:
+        """Give rows to the steps chained behind a step, and send them along its edges."""
+        for name in self.job_graph.children[step.name]:
+            child = self.job_graph.pipeline[name]
+            if child.sink is not None:
+                self.output.add_to_sink(child.name, table)
+            else:
+                self._run_map(child, table, step.name)
+        for edge in self.job_graph.edges_from(step.name):
+            target = self.job_graph.pipeline[edge.to_step]
+            if target.keyed is None:
+                self.output.send(edge, table, single=True)
+                continue
+            batch = _one_batch(table)
+            if batch is None:
+                continue
+            by = edge.link.by if edge.link.by_key else routed_by(target.keyed)
+            reduce = partial(self._reduced, target.name, target.keyed, by, batch)
+            reduced, single = self.user_code.call(target.name, reduce, batch)
+            if reduced is not None:
+                self.output.send(edge, reduced, single=single)
+
+    def _reduced(
+        self, name: str, keyed: Keyed, by: tuple[str, ...], batch: pa.RecordBatch
+    ) -> tuple[pa.Table | None, bool]:
+        """Reduce rows for a keyed step before they are sent; say whether they stayed the same."""
+        watermark = self.spec.watermarks.get(name)
+        batch = normal_keys(batch, tuple(column for column in by if column in batch.schema.names))
+        made = self.output.metrics.partial(name, keyed, batch, watermark)
+        return _as_table(made), made is batch
 
     # ---- functions of the user's
 
-    def _attempt(self, step: Step, table: pa.Table, call: Any) -> Iterator[pa.Table]:
-        """Call a function on a batch; on failure stop, or leave out the rows that it fails on."""
+    def _attempt(
+        self, step: Step, table: pa.Table, call: Callable[[pa.RecordBatch], pa.Table | None]
+    ) -> Iterator[pa.Table]:
+        """Call a function on a batch; if it fails, stop, or leave out the rows that it fails on."""
         batch = _one_batch(table)
         if batch is None:
             return
         try:
-            made = self._guard(step, batch, lambda: call(batch))
+            made = self.user_code.call(step.name, lambda: call(batch), batch)
         except StepFailed as error:
             # Leaving out rows mends neither a function that ends the process nor one that hangs.
             if self.spec.on_error != "skip" or not isinstance(error.__cause__, Exception):
                 raise
             if batch.num_rows == 1:
                 self.skipped += 1
-                self.skipped_sample = self.skipped_sample or _plain_error(error)
+                self.first_error = self.first_error or error
                 return
             half = batch.num_rows // 2
             for part in (batch.slice(0, half), batch.slice(half)):
@@ -304,133 +274,6 @@ class _Task:
             return
         if made is not None and made.num_rows:
             yield made
-
-    def _guard(self, step: Step, batch: pa.RecordBatch | None, call: Any) -> Any:
-        try:
-            return call()
-        except StepFailed:
-            raise
-        except (Exception, SystemExit, TaskTimedOut) as error:
-            sample = [] if batch is None else batch.slice(0, SAMPLE_ROWS).to_pylist()
-            # The last frame of one that took too long is that of the alarm.
-            where = traceback.extract_tb(error.__traceback__)[-1 - isinstance(error, TaskTimedOut)]
-            cause = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-            raise StepFailed(
-                step.name, self.instance, self.spec.batch_id, cause, repr(sample)
-            ) from error
-
-    # ---- frames that go out
-
-    def _emit(self, step: Step, table: pa.Table) -> None:
-        """Hand rows to what is chained behind a step, and to the wires that start there."""
-        for name in self.job_graph.children[step.name]:
-            child = self.job_graph.pipeline[name]
-            if child.sink is not None:
-                self._sink(child, table)
-            else:
-                self._map(child, table, step.name)
-        for edge in self.job_graph.edges_from(step.name):
-            target = self.job_graph.pipeline[edge.to_step]
-            rows, single = table, True
-            if target.keyed is not None:
-                batch = _one_batch(table)
-                if batch is None:
-                    continue
-                by = edge.link.by if edge.link.by_key else routed_by(target.keyed)
-                by = tuple(name for name in by if name in batch.schema.names)
-                batch = self._guard(target, batch, lambda b=batch, k=by: normal_keys(b, k))
-                mark = self._watermark(target.name)
-                made = self._guard(
-                    target, batch, lambda t=target, b=batch, m=mark: self.metrics.partial(t, b, m)
-                )
-                rows, single = (
-                    self._guard(target, batch, lambda r=made: _as_table(r)),
-                    made is batch,
-                )
-            if rows is not None:
-                self._send(edge.number, rows, single)
-
-    def _send(self, number: int, table: pa.Table, single: bool) -> None:
-        edge = self.job_graph.edges[number]
-        spec = self.spec
-        count = spec.parallelism[edge.target]
-        here = spec.layer_locations[self.layer][self.partition]
-        homes = spec.locations.get(edge.target, ())
-        near = tuple(i for i, home in enumerate(homes) if home == here)
-        counts = self.sent.setdefault(number, {})
-        routing = spec.routing.get(edge.target)
-        hashes = self._guard(
-            self.job_graph.pipeline[edge.to_step],
-            None,
-            lambda: self.metrics.hashes(
-                edge.target, edge.link, table, routing, count, single=single
-            ),
-        )
-        last: tuple[pa.Table, memoryview] | None = None
-        for target, part in self._guard(
-            self.job_graph.pipeline[edge.to_step],
-            None,
-            lambda: list(
-                deal(
-                    table,
-                    edge.link,
-                    count,
-                    table_of=routing,
-                    turn=spec.batch_id + self.instance,
-                    near=near,
-                    hashes=hashes,
-                )
-            ),
-        ):
-            # A batch that is copied to all is encoded once.
-            body = last[1] if last is not None and last[0] is part else encode(part)
-            last = (part, body)
-            layer, partition = spec.address(edge.target, target)
-            self.out.append(Message(DATA, layer, partition, number, self.instance, body))
-            counts[target] = counts.get(target, 0) + part.num_rows
-
-    def _sink(self, step: Step, table: pa.Table) -> None:
-        self.to_sinks.setdefault(step.name, []).append(table)
-
-    def _flush(self) -> None:
-        """Hand each sink its rows at once: a second write would replace the first."""
-        for name, tables in self.to_sinks.items():
-            step = self.job_graph.pipeline[name]
-            sink = step.sink
-            assert sink is not None
-            table = self._together(name, tables)
-            if sink.on_workers:
-                # One file an instance: the instances of all vertices are told apart.
-                names = [vertex.name for vertex in self.job_graph.vertices]
-                unique = names.index(self.vertex) * MOST_INSTANCES + self.instance
-                staged = self._guard(
-                    step, None, lambda t=table, u=unique, k=sink: k.stage(self.spec.attempt, u, t)
-                )
-                if staged is not None:
-                    self.staged[name] = asdict(staged)
-            else:
-                self.out.append(self._to_driver(SINK, self._number(name), encode(table)))
-
-    def _together(self, step: str, tables: list[pa.Table]) -> pa.Table:
-        """Put the parts of a stream together; they must have one schema."""
-        first = tables[0].schema
-        for table in tables[1:]:
-            if table.schema.names != first.names:
-                cause = (
-                    f"its batches have different columns: {first.names} and {table.schema.names}"
-                )
-                raise StepFailed(step, self.instance, self.spec.batch_id, cause, "[]")
-        return self._guard(
-            self.job_graph.pipeline[step],
-            None,
-            lambda: pa.concat_tables(tables, promote_options="permissive"),
-        )
-
-    def _number(self, name: str) -> int:
-        return [step.name for step in self.job_graph.pipeline.steps].index(name)
-
-    def _to_driver(self, kind: bytes, number: int, body: memoryview | bytes) -> Message:
-        return Message(kind, DRIVER, 0, number, self.instance, body)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch | None:
@@ -455,13 +298,3 @@ def _as_table(made: Any) -> pa.Table | None:
         "a step must return a pyarrow.RecordBatch, a pyarrow.Table or None, "
         f"got {type(made).__name__}"
     )
-
-
-def _plain_error(error: StepFailed) -> dict[str, Any]:
-    return {
-        "step": error.step,
-        "instance": error.instance,
-        "batch_id": error.batch_id,
-        "cause": error.cause,
-        "sample": error.sample,
-    }

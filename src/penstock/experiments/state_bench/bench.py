@@ -25,9 +25,9 @@ from penstock.engine.backend import NO_SENDERS, Stage, StateSenders
 from penstock.engine.batch import BatchSpec
 from penstock.engine.driver.driver import Backend, Driver
 from penstock.engine.job_graph import JobGraph
-from penstock.engine.messages import STATS, Message, decode_json
-from penstock.engine.migration.tasks import StoreFragments
-from penstock.experiments.state_bench.tasks import OPERATOR, Clean, Fill, Load, Save
+from penstock.engine.messages import unpack
+from penstock.engine.state.backup import StoreFragments
+from penstock.experiments.state_bench.tasks import OPERATOR, Answer, Clean, Fill, Load, Save
 from penstock.model import Cluster, Plan
 from penstock.pipeline import Discard, Pipeline, Rows
 from penstock.state.backup.erasure_code import Code
@@ -192,7 +192,7 @@ class StateBench:
             )
             plan = self._plan(job_graph, homes)
             driver = Driver(job_graph, backend, Path(commit_log), plan, state_config=state_config)
-            spec = driver.spec({}, 0, backup=True)
+            spec = driver.transition.spec({}, 0, synchronous=True)
             places = tuple(backend.executor_at(home) for home in spec.locations[OPERATOR])
             sizes = tuple(int(size * MB) for size in sizes_mb)
             made = self._job("fill", [Stage(places, Fill(spec, sizes))])
@@ -209,7 +209,8 @@ class StateBench:
                     kept = spec.fragment_placements[OPERATOR][index]
                     took["code"] = f"{kept.r}+{kept.c}"
                 place = places[index] if mode == "peers" else ""
-                driver.registry.record_saved(spec, OPERATOR, index, answer["saved"], place)
+                if answer.saved is not None:
+                    driver.registry.record_saved(spec, OPERATOR, index, answer.saved, place)
             if lose:
                 backend.lost |= set(places)
                 blocks = driver.registry.catalog.find(job_graph.pipeline.name, OPERATOR, 0)
@@ -221,7 +222,7 @@ class StateBench:
             following = tuple(backend.executor_at(str(spot)) for spot in plan.placement[OPERATOR])
             there = self._job("load", [Stage(following, Load(spec, self.server))])
             took["recover_s"] = time.perf_counter() - started
-            if any(there[i]["total"] != made[i]["total"] for i in made):
+            if any(there[i].total != made[i].total for i in made):
                 raise StateLost("what was put together is not what was saved")
             self._clean()
             return took
@@ -239,10 +240,9 @@ class StateBench:
         zeros = frozen_ints(np.zeros(len(node_of), dtype=np.int64))
         return replace(made, node_of=node_of, process_of=zeros, active=(), routing={})
 
-    def _job(self, name: str, stages: Sequence[Stage]) -> dict[int, Row]:
-        frames = [Message.unpack(bytes(data)) for data in self.backend.job(name, stages)]
-        answers = [decode_json(frame.body) for frame in frames if frame.kind == STATS]
-        return {answer["instance"]: answer for answer in answers}
+    def _job(self, name: str, stages: Sequence[Stage]) -> dict[int, Answer]:
+        messages = [unpack(bytes(data)) for data in self.backend.job(name, stages)]
+        return {m.instance: m for m in messages if isinstance(m, Answer)}
 
     def _everywhere(self) -> tuple[str, ...]:
         return tuple(sorted(self.backend.alive()))

@@ -12,14 +12,13 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.engine.batch import BatchSpec
-from penstock.engine.messages import DRIVER, STATS, Message, encode_json
-from penstock.engine.state.backup import fragments
+from penstock.engine.messages import DRIVER, SavedVersion, pack
+from penstock.engine.state.backup import backup_messages
 from penstock.state.files.local import LocalSegments
 from penstock.state.store import StateStore, clear_cache
 from penstock.state.table import KeyedTable
@@ -32,6 +31,25 @@ OPERATOR, ROW_BYTES = "held", 100
 _MADE: dict[tuple[str, int], KeyedTable] = {}
 
 Made = Iterator[tuple[int, bytes]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a task tells the driver.
+
+    Parameters
+    ----------
+    instance : int
+    seconds : float
+    total : int
+        Sum of the counters in its state.
+    saved : SavedVersion or None
+    """
+
+    instance: int
+    seconds: float = 0.0
+    total: int = 0
+    saved: SavedVersion | None = None
 
 
 def made_rows(size_bytes: int, seed: int) -> pa.Table:
@@ -63,7 +81,7 @@ class Fill:
         rows = made_rows(self.sizes[partition], seed=partition)
         state = KeyedTable(("key",)).put(rows).compact()
         _MADE[self.spec.token, partition] = state
-        yield _answer(partition, total=_total(state))
+        yield _sent(Answer(partition, total=_total(state)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +107,10 @@ class Save:
         saved = home.save(OPERATOR, partition, -1, spec.version, pa.table({}), state, whole=True)
         if self.server and home.shared is not None:
             upload(_url(self.server, partition, saved.segment), saved.content)
-        if spec.backup_nodes:
-            for frame in fragments(spec, OPERATOR, partition, saved.segment, saved.content):
-                yield frame.partition, frame.pack()
-        run = [saved.segment.first, saved.segment.last]
-        noted = {"version": spec.version, "run": run, "bytes": saved.content.size}
-        if spec.backup_nodes:
-            noted["backed"] = run
-        yield _answer(partition, saved=noted, seconds=time.perf_counter() - started)
+        for to, message in backup_messages(spec, OPERATOR, partition, saved):
+            yield to.partition, pack(message, to)
+        seconds = time.perf_counter() - started
+        yield _sent(Answer(partition, seconds, saved=SavedVersion.of(spec.version, saved)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +132,7 @@ class Load:
             download(_url(self.server, partition, run), path)
         state = home.load(OPERATOR, partition, ("key",), spec.version)
         seconds = time.perf_counter() - started
-        yield _answer(partition, total=_total(state), seconds=seconds)
+        yield _sent(Answer(partition, seconds, total=_total(state)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +146,7 @@ class Clean:
         clear_cache()
         shutil.rmtree(place, ignore_errors=True)
         pa.default_memory_pool().release_unused()
-        yield _answer(partition)
+        yield _sent(Answer(partition))
 
 
 def upload(url: str, content: pa.Buffer) -> None:
@@ -170,6 +184,5 @@ def _drain(frames: Iterable[bytes]) -> None:
         pass
 
 
-def _answer(instance: int, **values: Any) -> tuple[int, bytes]:
-    body = encode_json({"instance": instance, **values})
-    return 0, Message(STATS, DRIVER, 0, 0, instance, body).pack()
+def _sent(answer: Answer) -> tuple[int, bytes]:
+    return DRIVER.partition, pack(answer, DRIVER)

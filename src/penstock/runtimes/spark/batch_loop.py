@@ -69,7 +69,7 @@ class BatchLoop:
         options = execution.options
         self._steered = options.control is not None
         settings = (options.control or LOSSES_ONLY).starting_with(
-            len(execution.executors.cluster), execution.driver.losses()
+            len(execution.executors.cluster), execution.driver.registry.losses()
         )
         runtime = SparkRuntime(execution)
         self.control = Loop(

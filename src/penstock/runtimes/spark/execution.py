@@ -126,9 +126,9 @@ class Execution:
             next_batch=lambda: self.driver.next_batch,
         )
         self.recorder.plan(self.plan, FIRST)
-        for note in self.driver.commit_log.notes:
+        for note in self.driver.progress.commit_log.notes:
             self.recorder.event(STATE, note)
-        done = self.driver.commit_log.committed(self.driver.commit_log.last_commit()) or {}
+        done = self.driver.progress.last_commit()
         self._elapsed_before = float(done.get("elapsed_s", 0.0))
         self._began = time.monotonic()
         reached = self.driver.position()
@@ -155,9 +155,9 @@ class Execution:
         config = self.driver.registry.state_config
         if config.in_checkpoint and not is_address(config.shared):
             folders.append(Path(config.shared))
-        for step in self.job_graph.sinks():
-            path = getattr(step.sink, "path", None)
-            if step.sink is not None and step.sink.on_workers and path is not None:
+        for _, sink in self.job_graph.sinks():
+            path = getattr(sink, "path", None)
+            if sink.on_workers and path is not None:
                 folders.append(Path(path))
         return folders
 

@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 
 from penstock.common.arrays import FloatArray
-from penstock.engine.results import InstanceStats
+from penstock.engine.messages import TaskStats
 from penstock.model import Measurements, Sample, Utilisation
 from penstock.runtimes.spark.monitor import Observed
 from penstock.store.histogram import Histogram
@@ -69,14 +69,14 @@ class MeasurementWindow:
         observed: Observed,
         interval_s: float,
         waiting: int,
-        stats: Sequence[InstanceStats] = (),
+        stats: Sequence[TaskStats] = (),
         costs: Sequence[InstanceRecord] | None = None,
     ) -> None:
         """Take note of a batch.
 
         Parameters
         ----------
-        stats : sequence of InstanceStats
+        stats : sequence of TaskStats
             Rows by router partition and by hot key, where tasks counted them.
         costs : sequence of InstanceRecord, optional
             What instances are charged with, where that is not what they took by themselves.

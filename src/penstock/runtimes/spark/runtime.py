@@ -108,7 +108,7 @@ class SparkRuntime:
     def apply(self, plan: Plan) -> Applied:
         """Use a plan from the next batch on, or the next portion of it."""
         driver = self._run.driver
-        batch, why = driver.failed_migration
+        batch, why = driver.transition.failed
         if batch == driver.batch and not self.at_once:
             raise ActionFailed(f"the step before could not be made: {why}")
         try:

@@ -107,7 +107,7 @@ def start_together(
 
 def _bounded(control: Settings, runs: Mapping[str, BatchLoop]) -> Settings:
     """Fill in the bounds that were left open, for all runs."""
-    losses = max(run.execution.driver.losses() for run in runs.values())
+    losses = max(run.execution.driver.registry.losses() for run in runs.values())
     nodes = max(len(run.execution.executors.cluster) for run in runs.values())
     return control.starting_with(nodes, losses)
 
