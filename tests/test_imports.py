@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,41 +11,25 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-#: A package may import from packages of a lower rank, and from itself.
-RANKS = {
-    "common": 0,
-    "model": 1,
-    "strategies": 2,
-    "files": 2,
-    "state": 3,
-    "planning": 3,
-    "pipeline": 4,
-    "faults": 5,
-    "functions": 5,  # names of pipeline.keyed, for users
-    "engine": 6,
-    "apps": 6,
-    "store": 7,
-    "report": 8,
-    "control": 9,
-    "runtimes": 10,
-    "spark": 11,  # names of runtimes.spark, for users
-    "advise": 11,  # reads what Spark recorded; imports nothing of it
-    "experiments": 12,
-    "cli": 13,
-    "web": 13,
-    "testing": 14,
-}
+CONTRIBUTING = SOURCE.parent / "CONTRIBUTING.md"
 
-#: Packages that keep to fewer than their rank allows.
-ONLY = {
-    "common": set(),
-    "model": {"common"},
-    "state": {"common", "model"},
-    "pipeline": {"common", "model", "state"},
-    "store": {"common", "model"},
-    "report": {"common", "model", "store"},
-    "spark": {"runtimes"},
-}
+#: A row of the table there: rank, package, what it keeps to.
+ROW = re.compile(r"^\| (\d+) \| `(\w+)` \|([^|]*)\|", re.MULTILINE)
+
+
+def documented() -> tuple[dict[str, int], dict[str, set[str]]]:
+    """Read the rank of each package, and those that keep to fewer than their rank allows."""
+    ranks: dict[str, int] = {}
+    only: dict[str, set[str]] = {}
+    for rank, package, kept in ROW.findall(CONTRIBUTING.read_text(encoding="utf-8")):
+        ranks[package] = int(rank)
+        if kept.strip():
+            only[package] = set(re.findall(r"`(\w+)`", kept))
+    return ranks, only
+
+
+#: A package may import from packages of a lower rank, and from itself.
+RANKS, ONLY = documented()
 
 #: What alone may import Spark.
 SPARK = ("penstock.runtimes.attached", "penstock.runtimes.spark", "penstock.spark")
@@ -171,11 +156,21 @@ def impurities(tree: ast.AST, module: str) -> list[str]:
     return found
 
 
+def test_the_table_is_read_and_in_order() -> None:
+    ranks = list(RANKS.values())
+    assert ranks == sorted(ranks)
+    assert len(ranks) > 15
+    assert ONLY["common"] == set()
+    assert ONLY["state"] == {"common", "model"}
+    for package, kept in ONLY.items():
+        assert all(RANKS[other] < RANKS[package] for other in kept)
+
+
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_imports_point_one_way(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     package = package_of(name_of(path))
-    assert package in RANKS or not package, f"give {package} a rank in {Path(__file__).name}"
+    assert package in RANKS or not package, f"give {package} a rank in {CONTRIBUTING.name}"
     assert reverse_edges(tree, name_of(path), path.name == "__init__.py") == []
     assert spark_imports(tree, name_of(path)) == []
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 
 import typer
 
+from penstock.cli.failure import only_own
 from penstock.model import PenstockError
 
 FINE = 0
@@ -145,10 +146,13 @@ def _tell(why: BaseException, verbose: bool) -> None:
         say(own.rstrip())
     if verbose:
         say("".join(traceback.format_exception(why)).rstrip())
-    text = str(why).strip()
+    text = only_own(str(why)).strip()
     if isinstance(why, PenstockError):
         say(f"penstock: the run failed: {text}")
         return
+    if "Traceback (most recent call last)" in text:
+        # What a Python worker of Spark reported.
+        say(text)
     first = text.splitlines()[0] if text else ""
     more = "" if verbose else "; --verbose shows the whole traceback"
     say(f"penstock: the run failed: {type(why).__name__}: {first}{more}")

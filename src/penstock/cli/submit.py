@@ -5,15 +5,29 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.exits import INTERRUPTED, clean_exit, say
+from penstock.cli.checks import check_file, check_store
+from penstock.cli.exits import clean_exit, say, stopped
+from penstock.cli.failure import users_part
 from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.live import Board
 from penstock.cli.options import JsonAtEnd
+from penstock.cli.run_options import (
+    Adapt,
+    MaxNodes,
+    MinNodes,
+    RecommendOnly,
+    Report,
+    Store,
+    Strategy,
+    Verbose,
+)
 from penstock.control.settings import Settings
 from penstock.model import InvalidValue
 from penstock.report.page import write_report
@@ -29,7 +43,7 @@ of Penstock come before the script, the script's own arguments after it.
 
 With spark-submit the same is one line: --conf spark.pyspark.driver.python=penstock-python
 
-Exit codes: those of the script; 2 bad input, 130 interrupted.
+Exit codes: those of the script, 1 if it fails; 2 bad input, 130 interrupted, 143 terminated.
 
 \b
 Examples:
@@ -37,58 +51,46 @@ Examples:
   penstock submit --recommend-only --store metrics.sqlite job.py --topic clicks
 """
 
+#: What Python ends with after an error that nobody caught.
+SCRIPT_FAILED = 1
+
 #: Arguments behind the script are its own, whatever they look like.
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 
 
+Script = Annotated[Path, typer.Argument(metavar="JOB.py", help="Script to run.")]
+
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ARGUMENTS]...", help="The script's own.", show_default=False),
+]
+
+
 def submit(
-    script: Annotated[Path, typer.Argument(metavar="JOB.py", help="Script to run.")],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ARGUMENTS]...", help="The script's own.", show_default=False),
-    ] = None,
-    strategy: Annotated[
-        str, typer.Option("--strategy", metavar="NAME", help="Strategy that plans the queries.")
-    ] = "penstock",
-    store: Annotated[
-        str | None,
-        typer.Option(
-            "--store", metavar="PLACE", help="Metrics: a SQLite file or a postgresql:// URL."
-        ),
-    ] = None,
-    report: Annotated[
-        Path, typer.Option("--report", metavar="FILE", help="Where the HTML report goes.")
-    ] = Path("penstock-report.html"),
-    min_nodes: Annotated[
-        int,
-        typer.Option("--min-nodes", metavar="N", help="Nodes that are never released; 0: one."),
-    ] = 0,
-    max_nodes: Annotated[
-        int,
-        typer.Option(
-            "--max-nodes", metavar="N", help="Nodes that are never exceeded; 0: as at the start."
-        ),
-    ] = 0,
-    recommend_only: Annotated[
-        bool,
-        typer.Option("--recommend-only", help="Show what would be decided, and change nothing."),
-    ] = False,
-    adapt: Annotated[
-        bool, typer.Option("--adapt/--no-adapt", help="Plan while it runs, or only measure.")
-    ] = True,
+    script: Script,
+    arguments: Arguments = None,
+    strategy: Strategy = "penstock",
+    store: Store = None,
+    report: Report = Path("penstock-report.html"),
+    min_nodes: MinNodes = 0,
+    max_nodes: MaxNodes = 0,
+    recommend_only: RecommendOnly = False,
+    adapt: Adapt = True,
+    verbose: Verbose = False,
     as_json: JsonAtEnd = False,
 ) -> None:
     """Run a script; see `HELP`."""
-    with clean_exit():
-        if strategy not in strategies.names():
-            allowed = "one of " + ", ".join(strategies.names())
-            raise InvalidValue("strategy", "a submission", allowed, strategy)
+    with clean_exit(verbose=verbose):
+        strategies.get(strategy)
         if not script.is_file():
             raise InvalidValue("script", "a submission", "a Python file that exists", str(script))
         settings = Settings(min_nodes=min_nodes, max_nodes=max_nodes, recommend_only=recommend_only)
+        check_file("--report", report)
+        check_store(store)
         require_java()
         with pyspark_needed():
             from penstock.runtimes.attached import submit as runner
+        stop: KeyboardInterrupt | None = None
         with tempfile.TemporaryDirectory(prefix="penstock-submit-") as scratch:
             kept = store or str(Path(scratch) / "metrics.sqlite")
             with Board(as_json) as board:
@@ -102,17 +104,29 @@ def submit(
                     "on_decision": board.decided,
                 }
                 sessions = runner.Sessions(say, lambda _: options)
-                interrupted = False
                 with runner.told_of_sessions(sessions.made):
                     try:
-                        runner.run_script(script, arguments or ())
-                    except KeyboardInterrupt:
-                        interrupted = True
+                        _run(lambda: runner.run_script(script, arguments or ()), verbose)
+                    except KeyboardInterrupt as asked:
+                        stop = asked
                     finally:
                         sessions.detach()
                         _finish(board, sessions.attached, kept, report, as_json)
-        if interrupted:
-            raise typer.Exit(INTERRUPTED)
+        if stop is not None:
+            raise stopped(stop)
+
+
+def _run(script: Callable[[], None], verbose: bool) -> None:
+    """Run a script; show its own part of the traceback if it fails, and end as Python would."""
+    try:
+        script()
+    except Exception as error:  # noqa: BLE001 - told, and the code says it
+        say(users_part(error))
+        if verbose:
+            say("".join(traceback.format_exception(error)).rstrip())
+        else:
+            say("penstock: the script failed, exit code 1; --verbose shows the whole traceback")
+        raise typer.Exit(SCRIPT_FAILED) from None
 
 
 def _shown(board: Board) -> Any:
