@@ -226,3 +226,52 @@ def test_every_byte_of_a_segment_and_of_its_hashes_is_covered(tmp_path: Path) ->
                 assert rows is not None
                 assert sorted((r["k"], r["v"]) for r in rows.to_pylist()) == expected
             name.write_bytes(sound)
+
+
+def peers_on(root: Path, sink: Memory, mode: str) -> tuple[Driver, LocalBackend]:
+    pipeline = (
+        Pipeline("sums")
+        .source("rows", Rows(DATA), parallelism=1)
+        .aggregate("sum", by="k", n=F.count(), t=F.sum("v"), parallelism=2)
+        .sink("out", sink)
+    )
+    graph, cluster = JobGraph.of(pipeline), Cluster.of(4)
+    plan = strategies.make("even").plan(Request(graph.topology(1), cluster))
+    assert isinstance(plan, Plan)
+    backend = LocalBackend(root / "nodes", cluster.names)
+    config = StateConfig(mode, parity=1, every=1, sync=False)
+    return Driver(graph, backend, root, plan, state_config=config), backend
+
+
+@pytest.mark.parametrize("mode", ["peers", "both"])
+@pytest.mark.parametrize("spoil", ["flip", "remove"])
+def test_damaged_state_of_a_living_node_is_restored(tmp_path: Path, mode: str, spoil: str) -> None:
+    sink = Memory()
+    driver, backend = peers_on(tmp_path, sink, mode)
+    for number in range(10):
+        driver.run_batch({"rows": ((number * 30, number * 30 + 30),)})
+        clear_cache()
+        files = sorted(backend.root.glob("*/state/sum/*/segment-*.arrow"))
+        assert files
+        victim = files[number % len(files)]
+        if spoil == "flip":
+            flip(victim, number * 37 % victim.stat().st_size, number % 8)
+        else:
+            victim.unlink()
+    assert totals(sink) == SUMS
+    assert sorted(sink.batches) == list(range(10))
+
+
+def test_damaged_state_without_enough_of_a_backup_is_an_error(tmp_path: Path) -> None:
+    sink = Memory()
+    driver, backend = peers_on(tmp_path, sink, "peers")
+    for number in range(3):
+        driver.run_batch({"rows": ((number * 30, number * 30 + 30),)})
+    clear_cache()
+    for path in backend.root.glob("*/state/sum/0/segment-*.arrow"):
+        flip(path, 70, 2)
+    for path in backend.root.glob("*/fragments/sum/0/*"):
+        flip(path, 50, 2)
+    with pytest.raises(StateLost, match=r"sum\[0\]"):
+        driver.run_batch({"rows": ((90, 120),)})
+    assert sorted(sink.batches) == [0, 1, 2]

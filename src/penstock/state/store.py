@@ -175,15 +175,28 @@ class StateStore:
         if found is not None:
             return found
         try:
-            state = self.files.load(operator, instance, by, version, self._mapped_from)
-        except StateLost:
-            if self.shared is None or self.local is None:
-                raise
-            self._fetch(self.shared, operator, instance, version)
-            state = self.files.load(operator, instance, by, version, self._mapped_from)
+            state = self._load(operator, instance, by, version)
+        except StateLost as error:
+            named = f"{operator}[{instance}]"
+            told = str(error) if str(error).startswith(named) else f"{named}: {error}"
+            raise StateLost(told, (operator, instance)) from error
         known = self.files.chain(operator, instance, version)
         self._cache(operator, instance, version, version, state, known)
         return state, known
+
+    def _load(self, operator: str, instance: int, by: tuple[str, ...], version: int) -> KeyedTable:
+        """Load from the files of the node; where they are missing or damaged, the checkpoint's."""
+        try:
+            return self.files.load(operator, instance, by, version, self._mapped_from)
+        except StateLost:
+            if self.local is None:
+                raise
+            # So that what is fetched or restored is complete without them.
+            self.local.set_aside_damaged(operator, instance)
+            if self.shared is None:
+                raise
+        self._fetch(self.shared, operator, instance, version)
+        return self.files.load(operator, instance, by, version, self._mapped_from)
 
     def _fetch(
         self, shared: LocalSegments | RemoteSegments, operator: str, instance: int, version: int

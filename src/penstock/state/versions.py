@@ -19,7 +19,21 @@ FAN = 8
 
 
 class StateLost(PenstockError):
-    """Saved state is missing or damaged. No instance starts with less state than it had."""
+    """Saved state is missing or damaged. No instance starts with less state than it had.
+
+    Parameters
+    ----------
+    message : str
+    owner : tuple of (str, int), optional
+        Operator and instance, where it is the state of a single one that a task tried to load.
+    """
+
+    def __init__(self, message: str, owner: tuple[str, int] | None = None) -> None:
+        super().__init__(message, owner)
+        self.message, self.owner = message, owner
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class ChainBroken(PenstockError):

@@ -233,8 +233,11 @@ class Driver:
 
         If state was not received that should have migrated with the batch, it is migrated before,
         and the batch is run again. The last value says how that went; None if it was not needed.
+        State that is missing or damaged on an executor which is alive is restored from its backup.
         """
         migrated: MigrationResult | None = None
+        restored: set[tuple[str, int]] = set()
+        by_peers = self.registry.state_config.by_peers
         while True:
             self._recover_sinks()
             spec = self.transition.spec(ranges, self.progress.begin_batch(ranges))
@@ -244,9 +247,13 @@ class Driver:
             try:
                 raise_error(messages)
             except StateLost as error:
-                if self.transition.inband is None:
+                if self.transition.inband is not None:
+                    migrated = self.transition.migrate_instead(str(error))
+                elif error.owner is None or error.owner in restored or not by_peers:
                     raise
-                migrated = self.transition.migrate_instead(str(error))
+                else:
+                    restored.add(error.owner)
+                    self.transition.migrator.restore_local(*error.owner)
             else:
                 return spec, messages, migrated
 

@@ -25,7 +25,6 @@ from penstock.engine.state.backup import StoreFragments
 from penstock.engine.state.handles import InstanceState
 from penstock.engine.state.registry import StateRegistry
 from penstock.model import Plan, RoutingTable
-from penstock.state.versions import StateLost
 
 
 @dataclass(eq=False)
@@ -92,11 +91,23 @@ class Migrator:
         """Restore state that was lost with its executor."""
         return restore(self.registry, self.backend, self.async_backup.pending, lost)
 
+    def restore_local(self, vertex: str, instance: int) -> MigrationResult:
+        """Restore state that is missing or damaged on an executor which is alive.
+
+        Raises
+        ------
+        StateLost
+            When there is no backup, or too little of it.
+        """
+        known = self.registry.handles[vertex].instances[instance]
+        return self.restore([Move(vertex, instance, known, known.executor)])
+
     def _copy(self, moves: Sequence[Move], precopied: PreCopied) -> MigrationResult:
         """Copy state from executors that are alive.
 
         Where pre-copied segments are gone, all of the instance is sent in a second job. What cannot
-        be copied the next task reads from the checkpoint; without one, nothing moves.
+        be copied the next task reads from the checkpoint; without one, it is restored from its
+        backup, or nothing moves.
         """
         there = {move.key: precopied.of(move) for move in moves}
         name = "migrate state"
@@ -108,8 +119,8 @@ class Migrator:
             missing = {key: why for key, why in missing.items() if not there[key]}
             missing |= missing_of(found[len(moves) :])
         if missing and not self.registry.state_config.in_checkpoint:
-            told = "; ".join(f"{name}[{index}]: {why}" for (name, index), why in missing.items())
-            raise StateLost(f"state could not be copied: {told}")
+            # What is missing or damaged where it should be is restored from its backup.
+            self.restore([move for move in moves if move.key in missing])
         why = [precopied.failure] if precopied.failure else []
         if again:
             gone = ", ".join(f"{move.vertex}[{move.instance}]" for move in again)

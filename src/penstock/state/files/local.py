@@ -202,6 +202,15 @@ class LocalSegments:
         """
         return memoryview(_verified(self.path(operator, instance, segment)))
 
+    def set_aside_damaged(self, operator: str, instance: int) -> None:
+        """Rename the files of an instance that are damaged, so that they are not found any more."""
+        for segment in self.segments(operator, instance):
+            path = self.path(operator, instance, segment)
+            try:
+                _verified(path)
+            except StateLost:
+                path.replace(path.with_suffix(".damaged"))
+
     def forget(self, operator: str, instance: int, committed: int) -> None:
         """Remove the segments that a committed version and later ones do not need."""
         for segment in removable(self.segments(operator, instance), committed):
