@@ -214,6 +214,8 @@ class AttachedQuery:
         if observed is None:
             return
         self.batches += 1
+        if failed := self.runtime.take_failure():
+            self.note(failed)
         record, instances, edges = observed.batch, observed.instances, observed.edges
         self._write(lambda store: store.put_batch(record, instances, edges))
         if self._watching.on_batch is not None:

@@ -250,6 +250,10 @@ class AttachedRuntime:
         """Stores that were loaded ahead of a move so far."""
         return self._warmup.warmed
 
+    def take_failure(self) -> str:
+        """Return why state could not be loaded ahead, once; empty when nothing failed."""
+        return self._warmup.take_failure()
+
     def end(self) -> None:
         """Leave nothing of it on executors."""
         if not self._steering.stopped:

@@ -63,6 +63,11 @@ class Warmup:
             lines, self._lines = self._lines, ""
             self._start(DROP, lines)
 
+    def take_failure(self) -> str:
+        """Return what failed, once; empty when nothing did."""
+        failed, self.failed = self.failed, ""
+        return failed
+
     def _start(self, action: str, lines: str) -> None:
         before = self._thread
         self._thread = threading.Thread(

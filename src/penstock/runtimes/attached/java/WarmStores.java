@@ -39,7 +39,7 @@ public class WarmStores extends RDD {
         /** Index in the kinds of stores. */
         final int kind;
 
-        Store(int at, StateStoreProviderId id, String location, int kind) {
+        public Store(int at, StateStoreProviderId id, String location, int kind) {
             this.at = at;
             this.id = id;
             this.location = location;
