@@ -3,7 +3,7 @@
 A message is a header of 16 bytes and a body. The header has the kind of the message, its address
 (a layer and a partition, or the driver) and two small numbers. The body is
 
-- an Arrow IPC stream for messages with rows: `Rows`, `SinkRows`, `SharedRows`, `MovedRows`;
+- an Arrow IPC stream for messages with rows: `EdgeRows`, `SinkRows`, `SharedRows`, `MovedRows`;
 - a piece of a segment for messages with state: `FragmentMessage`, `SegmentMessage`;
 - the pickle of any other value, such as `TaskStats`. Both ends are processes of one Spark
   application and one release, so that nothing has to be converted by hand.
@@ -47,7 +47,7 @@ DRIVER = Address(0xFFFF, 0)
 Body = memoryview | bytes
 
 
-class Rows(NamedTuple):
+class EdgeRows(NamedTuple):
     """Tuples that an instance sends to another one along an edge of the job graph."""
 
     edge: int
@@ -239,8 +239,8 @@ class StateSaved:
     received_bytes: int
 
 
-_ROWS: dict[bytes, type[Rows | SinkRows | SharedRows | MovedRows]] = {
-    b"R": Rows,
+_ROWS: dict[bytes, type[EdgeRows | SinkRows | SharedRows | MovedRows]] = {
+    b"R": EdgeRows,
     b"K": SinkRows,
     b"S": SharedRows,
     b"M": MovedRows,
@@ -258,7 +258,7 @@ def pack(message: object, to: Address) -> bytes:
     kind = _KIND_OF.get(type(message), _VALUE)
     number, sender = 0, 0
     body: Body
-    if isinstance(message, Rows | SinkRows | SharedRows | MovedRows):
+    if isinstance(message, EdgeRows | SinkRows | SharedRows | MovedRows):
         number, sender, body = message
     elif isinstance(message, FragmentMessage | SegmentMessage):
         number, sender, body = message.vertex, message.instance, message.piece.pack()

@@ -15,7 +15,7 @@ from penstock.engine.migration.inband import InbandMigration, Repartitioning
 from penstock.engine.migration.increments import increment
 from penstock.engine.migration.migrator import Migrator
 from penstock.engine.migration.precopy import PreCopied
-from penstock.engine.migration.transfer import Move
+from penstock.engine.migration.transfer import StateMove
 from penstock.engine.results import BatchResult, MigrationResult, Ranges
 from penstock.engine.state.handles import InstanceState, table_for
 from penstock.engine.state.registry import StateRegistry
@@ -252,7 +252,7 @@ class PlanTransition:
 
     def _begin_inband(self, change: _Change) -> MigrationResult:
         """Let state migrate with the next batch; only what was lost is restored before it."""
-        plan, moves, restored = change.plan, list[Move](), MigrationResult()
+        plan, moves, restored = change.plan, list[StateMove](), MigrationResult()
         if self.registry.state_config.by_peers and plan.pinned:
             moves, lost = self.migrator.moves(plan)
             if not {move.executor for move in moves} <= self.backend.alive():

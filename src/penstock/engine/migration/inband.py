@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from penstock.engine.backend import Stage, StateSenders
 from penstock.engine.batch import BatchSpec
 from penstock.engine.migration.precopy import PreCopied
-from penstock.engine.migration.transfer import Move, Transfer, send_rows_stage, send_stage
+from penstock.engine.migration.transfer import StateMove, Transfer, send_rows_stage, send_stage
 from penstock.engine.repartition import Participant
 from penstock.engine.results import BatchResult, MigrationResult
 from penstock.engine.state.registry import StateRegistry
@@ -45,7 +45,7 @@ class InbandMigration:
         In force until that batch is committed.
     tables : mapping of str to RoutingTable or None
         Of every stateful vertex, from then on.
-    moves : tuple of Move
+    moves : tuple of StateMove
         Instances that change their executor.
     repartitioning : Repartitioning
         Instances that change their keys.
@@ -54,7 +54,7 @@ class InbandMigration:
 
     before: Plan
     tables: Mapping[str, RoutingTable | None]
-    moves: tuple[Move, ...]
+    moves: tuple[StateMove, ...]
     repartitioning: Repartitioning
     precopied: PreCopied
 

@@ -12,8 +12,8 @@ from penstock.engine.migration.inband import Repartitioning
 from penstock.engine.migration.precopy import PreCopied, PreCopy
 from penstock.engine.migration.restore import missing_of, restore
 from penstock.engine.migration.transfer import (
-    Move,
     SaveRows,
+    StateMove,
     copy_segments,
     run_job,
     send_rows_stage,
@@ -48,16 +48,16 @@ class Migrator:
 
     # ---- to other executors
 
-    def moves(self, plan: Plan) -> tuple[list[Move], list[Move]]:
+    def moves(self, plan: Plan) -> tuple[list[StateMove], list[StateMove]]:
         """Find the instances whose state is not where a plan has them.
 
         Returns
         -------
-        tuple of list of Move
+        tuple of list of StateMove
             Those whose executor is alive, and those whose executor was lost.
         """
         alive = self.backend.alive()
-        found: list[Move] = []
+        found: list[StateMove] = []
         for name, handle in self.registry.handles.items():
             spots = plan.placement[name]
             for index, instance in enumerate(handle.instances):
@@ -68,7 +68,7 @@ class Migrator:
                     continue
                 executor = self.backend.executor_at(str(spots[min(index, len(spots) - 1)]))
                 if executor != instance.executor:
-                    found.append(Move(name, index, instance, executor))
+                    found.append(StateMove(name, index, instance, executor))
         lost = [move for move in found if move.state.executor not in alive]
         return [move for move in found if move.state.executor in alive], lost
 
@@ -87,7 +87,7 @@ class Migrator:
         size = copied.state_bytes + restored.state_bytes
         return replace(copied, state_bytes=size, restored=restored.restored)
 
-    def restore(self, lost: Sequence[Move]) -> MigrationResult:
+    def restore(self, lost: Sequence[StateMove]) -> MigrationResult:
         """Restore state that was lost with its executor."""
         return restore(self.registry, self.backend, self.async_backup.pending, lost)
 
@@ -100,9 +100,9 @@ class Migrator:
             When there is no backup, or too little of it.
         """
         known = self.registry.handles[vertex].instances[instance]
-        return self.restore([Move(vertex, instance, known, known.executor)])
+        return self.restore([StateMove(vertex, instance, known, known.executor)])
 
-    def _copy(self, moves: Sequence[Move], precopied: PreCopied) -> MigrationResult:
+    def _copy(self, moves: Sequence[StateMove], precopied: PreCopied) -> MigrationResult:
         """Copy state from executors that are alive.
 
         Where pre-copied segments are gone, all of the instance is sent in a second job. What cannot

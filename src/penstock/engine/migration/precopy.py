@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.engine.backend import Backend, BackgroundJob
-from penstock.engine.migration.transfer import Move, copy_segments
+from penstock.engine.migration.transfer import StateMove, copy_segments
 from penstock.engine.state.registry import StateRegistry
 from penstock.state.config import PRECOPIED
 from penstock.state.versions import Copied, Segment
@@ -57,7 +57,7 @@ class PreCopied:
     segments: Mapping[tuple[str, int, str], Copied] = field(default_factory=dict)
     failure: str = ""
 
-    def of(self, move: Move) -> Copied:
+    def of(self, move: StateMove) -> Copied:
         """Return the segments of an instance that its new executor has."""
         return self.segments.get((*move.key, move.executor), ())
 
@@ -80,7 +80,7 @@ class PreCopy:
         """Instances whose copies must not be removed."""
         return frozenset((name, index) for name, index, _, _ in self._change.moves)
 
-    def advance(self, moves: Sequence[Move]) -> bool:
+    def advance(self, moves: Sequence[StateMove]) -> bool:
         """Go on copying in the background, and say whether that is done; other moves end these."""
         wanted = frozenset((*move.key, move.state.executor, move.executor) for move in moves)
         if wanted != self._change.moves:
@@ -159,7 +159,7 @@ class _PreCopyJob(BackgroundJob):
     def __init__(
         self,
         backend: Backend,
-        jobs: Sequence[Sequence[Move]],
+        jobs: Sequence[Sequence[StateMove]],
         copied: Mapping[Key, Mapping[Segment, int]],
     ) -> None:
         super().__init__(backend, THREAD)
@@ -190,9 +190,9 @@ class _PreCopyJob(BackgroundJob):
                 self.copied[one.vertex, one.instance] = dict(one.segments)
 
 
-def _jobs(moves: Iterable[Move], sizes: Mapping[Key, int]) -> list[list[Move]]:
+def _jobs(moves: Iterable[StateMove], sizes: Mapping[Key, int]) -> list[list[StateMove]]:
     """Divide instances into jobs of about the same size."""
-    jobs: list[list[Move]] = []
+    jobs: list[list[StateMove]] = []
     size = JOB_BYTES
     for move in moves:
         more = sizes[move.key]

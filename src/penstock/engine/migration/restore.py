@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 from penstock.engine.backend import Backend, Stage
 from penstock.engine.messages import Address, SegmentMessage, StateReceived, pack
 from penstock.engine.migration.transfer import (
-    Move,
     ReceiveState,
+    StateMove,
     Transfer,
     received,
     run_job,
@@ -38,7 +38,7 @@ def restore(
     registry: StateRegistry,
     backend: Backend,
     pending: Mapping[FragmentedSegment, bytes],
-    lost: Sequence[Move],
+    lost: Sequence[StateMove],
 ) -> MigrationResult:
     """Restore the state of instances on their new executors.
 
@@ -48,7 +48,7 @@ def restore(
     backend : Backend
     pending : mapping of FragmentedSegment to bytes
         Segments that the driver has.
-    lost : sequence of Move
+    lost : sequence of StateMove
         Instances whose executor was lost.
 
     Raises
@@ -94,7 +94,7 @@ def missing_of(found: Collection[StateReceived]) -> dict[Key, str]:
 def _plan(
     registry: StateRegistry,
     alive: frozenset[str],
-    lost: Sequence[Move],
+    lost: Sequence[StateMove],
     why: dict[Key, str],
     *,
     use_spares: bool,
@@ -119,7 +119,7 @@ def _plan(
 def _pull(
     backend: Backend,
     pending: Mapping[FragmentedSegment, bytes],
-    moves: Sequence[Move],
+    moves: Sequence[StateMove],
     pulls: Mapping[Key, tuple[Pull, ...]],
 ) -> list[StateReceived]:
     """Run the job that sends fragments to the new executors."""

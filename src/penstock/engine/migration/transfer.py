@@ -41,7 +41,7 @@ from penstock.state.versions import Copied, Segment, StateLost
 
 
 @dataclass(frozen=True, eq=False)
-class Move:
+class StateMove:
     """An instance whose state migrates.
 
     Parameters
@@ -266,7 +266,7 @@ def send_rows_stage(
 def copy_segments(
     backend: Backend,
     name: str,
-    moves: Sequence[Move],
+    moves: Sequence[StateMove],
     precopied: Mapping[tuple[str, int], Copied],
     *,
     to_folder: str = STATE,
@@ -279,7 +279,7 @@ def copy_segments(
     backend : Backend
     name : str
         Of the job.
-    moves : sequence of Move
+    moves : sequence of StateMove
     precopied : mapping of (str, int) to tuple of (Segment, int)
         Segments that are there already.
     to_folder : str

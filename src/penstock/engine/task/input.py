@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.common.arrow_keys import decoded
 from penstock.engine.batch import BatchSpec
 from penstock.engine.errors import UserCode
-from penstock.engine.messages import Address, Rows, address_of, decode, unpack
+from penstock.engine.messages import Address, EdgeRows, address_of, decode, unpack
 from penstock.engine.state.task_state import TaskState
 from penstock.pipeline.steps import Source, Step
 
@@ -43,14 +43,14 @@ class TaskInput:
 
     def receive(self, messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         """Take the messages for this instance, and pass on those for a later layer."""
-        rows: list[Rows] = []
+        rows: list[EdgeRows] = []
         for data in messages:
             to = address_of(data)
             if to.layer != self.here.layer:
                 yield self.spec.next_hop(self.here, to), bytes(data)
                 continue
             message = unpack(data)
-            if isinstance(message, Rows):
+            if isinstance(message, EdgeRows):
                 rows.append(message)
             elif self.state is not None:
                 self.state.receive(message)

@@ -13,7 +13,7 @@ from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.engine.batch import BatchSpec
 from penstock.engine.errors import UserCode
 from penstock.engine.job_graph import MAX_INSTANCES, JobEdge, JobGraph
-from penstock.engine.messages import DRIVER, Address, Rows, SharedRows, SinkRows, encode
+from penstock.engine.messages import DRIVER, Address, EdgeRows, SharedRows, SinkRows, encode
 from penstock.engine.task.metrics import TaskMetrics
 from penstock.model import Grouping, InvalidValue, RoutingTable
 from penstock.pipeline.steps import Link, StagedFile
@@ -89,7 +89,7 @@ class TaskOutput:
             body = last[1] if last is not None and last[0] is part else encode(part)
             last = (part, body)
             to = spec.address(edge.target, target)
-            self.messages.append((to, Rows(edge.number, self.instance, body)))
+            self.messages.append((to, EdgeRows(edge.number, self.instance, body)))
             sent[target] = sent.get(target, 0) + part.num_rows
 
     def send_shared(self, step: str, table: pa.Table) -> None:
