@@ -99,7 +99,8 @@ attach-faults: setup java  ## Compare attached queries of every kind, disturbed 
 	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move kill
 	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move thread
 
-faults: setup java  ## Every fault for every application, then random schedules; takes a while
+faults: setup java  ## Crash points by the thousand, every kind of fault, random schedules; takes hours
+	PENSTOCK_CRASHES=2000 $(BIN)/pytest tests/engine/test_crash_points.py -q
 	$(BIN)/penstock chaos --matrix
 	$(BIN)/penstock chaos
 

@@ -46,6 +46,9 @@ def test_what_a_run_cannot_do_is_said_at_once(words: list[str], said: str) -> No
         (["--seed", "-1"], "seed"),
         (["--only", "-1"], "only"),
         (["--nodes", "2"], "at least 3"),
+        (["--kind", "read-only"], "give --matrix with it"),
+        (["--matrix", "--kind", "red-only"], "did you mean 'read-only'?"),
+        (["topn", "--matrix", "--kind", "kill-while-split"], "commcount"),
     ],
 )
 def test_what_chaos_cannot_do_is_said_at_once(words: list[str], said: str) -> None:
@@ -59,16 +62,13 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Stand for the cluster: the second run that there is fails."""
     seen: list[Any] = []
 
-    def outcomes(chosen: list[Schedule], drivers: list[str], nodes: int, stop: object) -> Any:
+    def outcomes(chosen: list[Schedule], nodes: int, stop: object) -> Any:
         for schedule in chosen:
             equal = {"counts": len(seen) != 1}
             seen.append(schedule)
             yield TrialOutcome(
                 str(schedule), schedule.app, schedule.name, equal, 1.0, "", ["a plan"]
             )
-        for name in drivers:
-            seen.append(name)
-            yield TrialOutcome(name, name, "kill-driver", {"counts": True})
 
     monkeypatch.setattr(chaos, "_outcomes", outcomes)
     monkeypatch.setattr(chaos, "require_java", lambda: None)
@@ -97,6 +97,10 @@ def test_a_seed_that_was_drawn_is_told(ran: list[Any]) -> None:
     assert "seed " in result.stderr.splitlines()[0]
 
 
-def test_the_matrix_ends_with_killed_drivers(ran: list[Any]) -> None:
+def test_the_matrix_has_every_row_and_one_can_be_run_alone(ran: list[Any]) -> None:
     CliRunner().invoke(app, ["chaos", "topn", "--matrix"])
-    assert [getattr(one, "name", one) for one in ran][-2:] == ["scale", "topn"]
+    assert [one.name for one in ran][-2:] == ["load-wait", "load-drop"]
+    ran.clear()
+    result = CliRunner().invoke(app, ["chaos", "topn", "--matrix", "--kind", "pause-driver"])
+    assert result.exit_code == 0
+    assert [one.name for one in ran] == ["pause-driver"]

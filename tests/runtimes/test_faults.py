@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from tests.runtimes.fault_checks import ROWS
+
 pytestmark = pytest.mark.spark
 
 
@@ -64,8 +66,9 @@ def test_a_node_that_only_kept_fragments_may_be_lost(results: dict[str, Any]) ->
     assert not re.search(r"[1-9]\d* restored elsewhere", text), "no state was there"
 
 
-def test_a_killed_driver_goes_on_in_another_process(results: dict[str, Any]) -> None:
-    assert results["driver"]["passed"], results["driver"]
+@pytest.mark.parametrize("name", list(ROWS))
+def test_rows_of_the_matrix_are_survived(results: dict[str, Any], name: str) -> None:
+    assert results[name]["passed"], results[name]
 
 
 @pytest.mark.parametrize("number", range(2))

@@ -17,20 +17,21 @@ from penstock.cli.options import EmbeddedNodes, JsonAtEnd
 from penstock.cli.run_options import Verbose
 from penstock.cli.scratch import scratch
 from penstock.faults.schedules import Schedule, matrix, schedules
-from penstock.model import InvalidValue
+from penstock.model import InvalidValue, NotAllowed
 
 if TYPE_CHECKING:
     from penstock.experiments.chaos_trial import TrialOutcome
 
-#: Memory of an executor, in MB.
-MEMORY_MB = 900
-
 HELP = """Run applications under random faults and moves, and compare every result to the row.
 
-A seed gives a series of schedules: executors and workers are killed, operators move and change
-their parallelism, fragments of state are corrupted and removed, as much at once as the state should
-survive. All run on one embedded cluster of this machine. A schedule that fails is shown with its
-seed and its history.
+A seed gives a series of schedules: executors and workers are killed and stopped for a while,
+operators move and change their parallelism, fragments of state are corrupted and removed, the clock
+is set back, as much at once as the state should survive. All run on one embedded cluster of this
+machine. A schedule that fails is shown with its seed and its history.
+
+With --matrix the kinds of faults come one by one, further ones included: drivers that are killed or
+stopped, a standalone cluster whose worker or master is killed, a full disk, a read-only checkpoint,
+and ten times the load that a run can take.
 
 Exit codes: 0 all results equal, 1 some schedule failed, 2 bad input, 3 no cluster, 130 interrupted,
 143 terminated.
@@ -41,6 +42,7 @@ Examples:
   penstock chaos wordcount --schedules 5 --seed 7
   penstock chaos --seed 7 --only 3
   penstock chaos --matrix --json
+  penstock chaos --matrix --kind pause-driver
 """
 
 
@@ -64,9 +66,13 @@ def chaos(
     full: Annotated[
         bool,
         typer.Option(
-            "--matrix", help="Instead: each kind of fault once for each application, no chance."
+            "--matrix", help="Instead: each kind of fault, no chance; most for each application."
         ),
     ] = False,
+    kind: Annotated[
+        str,
+        typer.Option("--kind", metavar="NAME", help="With --matrix: this row of it alone."),
+    ] = "",
     verbose: Verbose = False,
     as_json: JsonAtEnd = False,
 ) -> None:
@@ -78,19 +84,20 @@ def chaos(
                 allowed = f"a whole number of at least {int(name == 'schedules')}"
                 raise InvalidValue(name, "chaos", allowed, value)
         seed = secrets.randbelow(1_000_000) if seed is None else seed
+        if kind and not full:
+            raise NotAllowed("--kind names a row of the matrix; give --matrix with it")
         if full:
-            chosen = matrix(names)
+            chosen = matrix(names, kind)
         else:
             chosen = schedules(seed, count if only is None else only + 1, names, nodes)
             chosen = chosen if only is None else chosen[only:]
         check_nodes(nodes, least=3)
         require_java()
-        drivers = names if full else []
         outcomes = []
-        total = len(chosen) + len(drivers)
+        total = len(chosen)
         say(f"{total} runs on {nodes} nodes" + ("" if full else f", seed {seed}"))
         with running(), deferred() as stop, scratch():
-            for outcome in _outcomes(chosen, drivers, nodes, stop):
+            for outcome in _outcomes(chosen, nodes, stop):
                 outcomes.append(outcome)
                 _tell(outcome, len(outcomes), total)
         failed = [outcome for outcome in outcomes if not outcome.passed]
@@ -103,19 +110,15 @@ def chaos(
             raise typer.Exit(1)
 
 
-def _outcomes(
-    chosen: list[Schedule], drivers: list[str], nodes: int, stop: Stop
-) -> Iterator[TrialOutcome]:
+def _outcomes(chosen: list[Schedule], nodes: int, stop: Stop) -> Iterator[TrialOutcome]:
     with pyspark_needed():
         from penstock import spark as engine
-        from penstock.experiments.chaos_trial import driver_killed, trial
-    with engine.cluster(engine.embedded(nodes, 1, MEMORY_MB)) as spark:
+        from penstock.experiments.chaos_processes import MEMORY_MB, outcome_of
+        from penstock.experiments.chaos_trial import SOON_NOTICED
+    with engine.cluster(engine.embedded(nodes, 1, MEMORY_MB), conf=SOON_NOTICED) as spark:
         for schedule in chosen:
             stop.check()
-            yield trial(spark, schedule)
-        for name in drivers:
-            stop.check()
-            yield driver_killed(spark, name, nodes)
+            yield outcome_of(spark, schedule, nodes)
 
 
 def _tell(outcome: TrialOutcome, number: int, total: int) -> None:

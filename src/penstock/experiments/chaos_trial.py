@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.apps import apps
-from penstock.faults.fault import Fault
+from penstock.apps.api import App
+from penstock.engine.driver.commit_log import FOLDER, CommitLog
 from penstock.faults.schedules import BATCHES, Schedule
 from penstock.model import PenstockError
 from penstock.pipeline.file_sinks import Files, parquet
+from penstock.pipeline.sources.generator import Generator
 from penstock.runtimes.spark.options import (
     Options,
     QueueOptions,
@@ -28,11 +26,10 @@ from penstock.runtimes.spark.options import (
 from penstock.runtimes.spark.query import Query, launch
 from penstock.runtimes.spark.session import (
     SparkSession,
-    cluster,
-    embedded,
     expected_executors,
     wait_for_executors,
 )
+from penstock.store.records import BatchRecord
 from penstock.strategies import Strategy
 
 #: Rows of a run, its instances, and seconds that it may take.
@@ -41,8 +38,16 @@ ROWS, INSTANCES, LIMIT_S = 4000, 4, 300.0
 #: Seconds to wait for executors that were killed: what a schedule may do rests on their coming.
 BACK_S = 90.0
 
-#: Batch in which a driver is killed.
-KILLED_AT = 5
+#: Rows of a run under load, rows that its queue holds, seconds from batch to batch, and how many
+#: times as many rows come as it can take then.
+LOAD_ROWS, LOAD_QUEUE, LOAD_INTERVAL_S, OVERLOAD = 20_000, 400, 0.5, 10
+
+#: Configuration of a session that notices within half a minute that an executor is silent.
+SOON_NOTICED = {
+    "spark.network.timeout": "30s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.executor.heartbeatInterval": "5s",
+}
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,8 @@ def trial(
     *,
     strategy: str | Strategy = "even",
     folder: Path | None = None,
-    rows: int = ROWS,
+    executors: int = 0,
+    back_s: float = BACK_S,
 ) -> TrialOutcome:
     """Run an application under a schedule, when all executors are there.
 
@@ -99,43 +105,130 @@ def trial(
     folder : Path, optional
         Where a checkpoint is kept or found, and results go as Parquet; otherwise they are kept in
         memory.
-    rows : int
-        Rows that the source has.
+    executors : int
+        How many there are at first; by default as many as the master's name says.
+    back_s : float
+        Seconds to wait for the replacement of a lost executor.
     """
     master = str(spark.sparkContext.master)
-    wait_for_executors(spark, expected_executors(master), BACK_S)
-    app = apps.make(schedule.app)
-    source = app.source(1e6, zipf=1.0, seed=11, rows=rows)
+    wait_for_executors(spark, executors or expected_executors(master), BACK_S)
+    app, source = app_of(schedule), source_of(schedule)
     sinks = {name: parquet(folder / name) for name in app.keys} if folder else None
-    pipeline = app.pipeline(source, sinks, parallelism=INSTANCES)
+    stream = source if schedule.source == "generator" else dataframe(spark, source, folder)
+    pipeline = app.pipeline(stream, sinks, parallelism=INSTANCES)
     started = time.monotonic()
-    error, events = "", []
-    options = Options(
-        queue=QueueOptions(size=rows // BATCHES),
-        interval_s=0.0,
-        state=StateOptions(
-            mode=schedule.state, parity=schedule.parity, backup_every=schedule.every
-        ),
-        checkpoint=folder / "checkpoint" if folder else None,
-        recovery=RecoveryOptions(replacement_wait_s=BACK_S),
-        control=None,
-    )
+    error, events, batches = "", list[str](), tuple[BatchRecord, ...]()
+    options = options_of(schedule, folder, back_s)
     with Query(launch(pipeline, spark, strategy, options, faults=schedule.faults)) as run:
         try:
             if not run.await_termination(LIMIT_S):
                 error = f"it did not end within {LIMIT_S:g} s"
         except Exception as failure:  # noqa: BLE001 - a trial that fails is a result
             error = f"{type(failure).__name__}: {failure}"
-        events = [f"batch {event.batch}: {event.text}" for event in run.records().events]
-    expected = app.expected(source.read(0, rows))
+        records = run.records()
+        events = [f"batch {event.batch}: {event.text}" for event in records.events]
+        batches = records.batches
     equal = {}
-    for name in app.keys if not error else ():
-        got = app.result(name, emitted(pipeline[name].sink))
-        equal[name] = got.num_rows > 0 and got.equals(app.result(name, expected[name]))
+    if not error:
+        got = {name: emitted(pipeline[name].sink) for name in app.keys}
+        equal = compared(schedule, got, folder)
+    if not error and schedule.load:
+        equal |= bounded(batches, schedule.load)
     seconds = time.monotonic() - started
     return TrialOutcome(
         str(schedule), schedule.app, schedule.name, equal, round(seconds, 1), error, events
     )
+
+
+def app_of(schedule: Schedule) -> App:
+    """Return the application; one that splits keys where the schedule does."""
+    # Views that wait where they are counted are sent one by one, so that hot ones are measured.
+    parameters = {"split": True, "cost_us": 20.0} if "split" in schedule.kinds else {}
+    app: App = apps.make(schedule.app, **parameters)
+    return app
+
+
+def source_of(schedule: Schedule) -> Generator:
+    """Return the rows: all at once, or ten times as fast as they can be taken."""
+    rate, rows = (
+        (OVERLOAD * LOAD_QUEUE / LOAD_INTERVAL_S, LOAD_ROWS) if schedule.load else (1e6, ROWS)
+    )
+    return app_of(schedule).source(rate, zipf=1.0, seed=11, rows=rows)
+
+
+def options_of(schedule: Schedule, folder: Path | None, back_s: float = BACK_S) -> Options:
+    """Return the options of the run."""
+    load = schedule.load
+    return Options(
+        queue=QueueOptions(
+            size=LOAD_QUEUE if load else ROWS // BATCHES, when_full=load or QueueOptions.when_full
+        ),
+        interval_s=LOAD_INTERVAL_S if load else 0.0,
+        available_now=schedule.source == "dataframe",
+        state=StateOptions(
+            mode=schedule.state, parity=schedule.parity, backup_every=schedule.every
+        ),
+        checkpoint=folder / "checkpoint" if folder else None,
+        recovery=RecoveryOptions(replacement_wait_s=back_s),
+        control=None,
+    )
+
+
+def dataframe(spark: SparkSession, source: Generator, folder: Path | None) -> Any:
+    """Return the rows as a streaming DataFrame of files, a batch each; files stay for a restart."""
+    if folder is None:
+        raise PenstockError("a streaming DataFrame takes a folder for its files")
+    files = folder / "input"
+    if not files.exists():
+        files.mkdir()
+        step = ROWS // BATCHES
+        for number, start in enumerate(range(0, ROWS, step)):
+            table = pa.table(source.read(start, start + step))
+            pq.write_table(table, files / f"{number:03d}.parquet")
+    schema = spark.read.parquet(str(files)).schema
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(files))
+
+
+def compared(schedule: Schedule, got: dict[str, pa.Table], folder: Path | None) -> dict[str, bool]:
+    """Say for each sink whether it got what it must."""
+    app, source = app_of(schedule), source_of(schedule)
+    if schedule.load == "drop":
+        rows = pa.concat_tables(source.read(*cut) for cut in taken(folder))
+    else:
+        rows = source.read(0, LOAD_ROWS if schedule.load else ROWS)
+    expected = app.expected(rows)
+    equal = {}
+    for name in app.keys:
+        found = app.result(name, got[name])
+        equal[name] = found.num_rows > 0 and found.equals(app.result(name, expected[name]))
+    return equal
+
+
+def taken(folder: Path | None) -> list[tuple[int, int]]:
+    """List the ranges of the source that the committed batches of a run read."""
+    if folder is None:
+        raise PenstockError("what a queue dropped shows only in a checkpoint")
+    log = CommitLog(folder / "checkpoint" / FOLDER)
+    begun = [log.begun(number) or {} for number in sorted(log.commits())]
+    return [
+        (int(start), int(stop))
+        for entry in begun
+        for cuts in entry.get("ranges", {}).values()
+        for start, stop in cuts
+    ]
+
+
+def bounded(batches: tuple[BatchRecord, ...], when_full: str) -> dict[str, bool]:
+    """Say of a run under load whether its queue kept its bounds and all rows are accounted for."""
+    read, dropped = (sum(getattr(b, name) for b in batches) for name in ("rows_in", "dropped"))
+    return {
+        "no batch beyond the queue": all(0 < b.rows_in <= LOAD_QUEUE for b in batches),
+        "all rows read or counted": read + dropped == LOAD_ROWS,
+        "rows dropped" if when_full == "drop" else "no rows dropped": (
+            bool(dropped) == (when_full == "drop")
+        ),
+    }
 
 
 def emitted(sink: Any) -> pa.Table:
@@ -145,48 +238,3 @@ def emitted(sink: Any) -> pa.Table:
         return table
     tables = [pq.read_table(path) for path in sorted(Path(sink.path).glob("batch=*/*.parquet"))]
     return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
-
-
-def driver_killed(spark: SparkSession, app: str, nodes: int, state: str = "both") -> TrialOutcome:
-    """Let another process run an application and kill itself; go on here from its checkpoint."""
-    with tempfile.TemporaryDirectory(prefix="penstock-trial-") as made:
-        folder, started = Path(made), time.monotonic()
-        told = folder / "told"
-        # Not through pipes: what the driver leaves behind would hold them for a while.
-        with told.open("w", encoding="utf-8") as out:
-            died = subprocess.run(
-                [sys.executable, "-m", __name__, app, str(folder), str(nodes), state],
-                stdout=out,
-                stderr=out,
-                timeout=LIMIT_S,
-                check=False,
-            )
-        if died.returncode != -signal.SIGKILL:
-            raise PenstockError(
-                f"the driver that was to be killed ended with {died.returncode}: "
-                f"{told.read_text(encoding='utf-8')[-2000:]}"
-            )
-        committed = len(list((folder / "checkpoint" / "commit-log" / "commits").iterdir()))
-        after = trial(spark, Schedule("kill-driver", app, state=state), folder=folder)
-        story = [f"killed after {committed} commits", *after.happened]
-        seconds = round(time.monotonic() - started, 1)
-        return TrialOutcome(
-            f"kill-driver@batch={KILLED_AT}, {app}, state {state}",
-            app,
-            "kill-driver",
-            after.equal if 0 < committed < BATCHES else {"killed too late": False},
-            seconds,
-            after.error,
-            story,
-        )
-
-
-def _victim(app: str, folder: str, nodes: str, state: str) -> None:
-    """Run with a checkpoint until killed."""
-    fault = Fault("kill-driver", KILLED_AT)
-    with cluster(embedded(int(nodes), 1, 900)) as spark:
-        trial(spark, Schedule("kill-driver", app, (fault,), state=state), folder=Path(folder))
-
-
-if __name__ == "__main__":
-    _victim(*sys.argv[1:])

@@ -10,24 +10,67 @@ from penstock.model import InvalidValue
 
 _PIECE = {"index": "0"}
 
+#: Every executor, as `count` of a fault says it.
+ALL = "all"
+
 #: What each kind does, and the options that it knows with their defaults.
 KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "kill-executor": (
-        "kill -9 the processes of so many executors, in the middle of the batch or of a move",
+        "kill -9 the processes of so many executors, or of all, in the middle of the batch, of a "
+        "move, or while backup nodes are given state",
         {"count": "1", "during": "batch", "of": "state"},
     ),
     "kill-worker": ("kill -9 a Python worker in the middle of the batch", {}),
     "kill-driver": ("kill -9 the driver itself in the middle of the batch", {}),
-    "corrupt-fragment": ("change a byte of one fragment of every run before the batch", _PIECE),
-    "delete-fragment": ("remove one fragment of every run before the batch", _PIECE),
+    "kill-node": (
+        "kill -9 the Worker process of a standalone cluster, with which its executors end",
+        {},
+    ),
+    "kill-master": ("kill -9 the Master process of a standalone cluster", {}),
+    "pause-executor": (
+        "stop the processes of so many executors in the middle of the batch, and let them go on "
+        "some seconds later",
+        {"count": "1", "seconds": "5"},
+    ),
+    "pause-worker": (
+        "stop a Python worker in the middle of the batch, and let it go on some seconds later",
+        {"seconds": "5"},
+    ),
+    "pause-driver": (
+        "stop the driver in the middle of the batch, until somebody else lets it go on",
+        {},
+    ),
+    "disk-full": (
+        "let every write to a file fail, in the Python processes of all executors or of the "
+        "driver, from the batch to the end of the run",
+        {"where": "executors"},
+    ),
+    "read-only": (
+        "make the checkpoint read-only in the middle of the batch, to the end of the run",
+        {},
+    ),
+    "clock-back": (
+        "set the clock that the driver sees back before the batch, to the end of the run",
+        {"seconds": "3600"},
+    ),
+    "corrupt-fragment": ("change a byte of one fragment of every segment before the batch", _PIECE),
+    "delete-fragment": ("remove one fragment of every segment before the batch", _PIECE),
     "move": ("move every instance to the next node before the batch", {}),
     "scale": ("change the instances of an operator before the batch", {"to": "", "operator": ""}),
+    "split": ("split the hottest keys that were measured before the batch", {"keys": "2"}),
 }
 
 GRAMMAR = Grammar("a run", "batch", "N", {kind: tuple(known) for kind, (_, known) in KINDS.items()})
 
 #: Options with few values.
-CHOICES = {"of": ("state", "idle"), "during": ("batch", "move")}
+CHOICES = {
+    "of": ("state", "idle"),
+    "during": ("batch", "move", "backup"),
+    "where": ("executors", "driver"),
+}
+
+#: Options that are whole numbers, and the least that each may be.
+WHOLE = {"count": 1, "to": 1, "index": 0, "seconds": 1, "keys": 1}
 
 
 @dataclass(frozen=True)
@@ -58,8 +101,8 @@ class Fault:
         if self.batch < 0:
             raise InvalidValue("batch", f"fault {self.kind}", "at least 0", self.batch)
         options = {**KINDS[self.kind][1], **self.options}
-        for name, least in (("count", 1), ("to", 1), ("index", 0)):
-            if name in options:
+        for name, least in WHOLE.items():
+            if name in options and not (name == "count" and options[name] == ALL):
                 whole(options[name], name, self.kind, least)
         for name, allowed in CHOICES.items():
             if options.get(name, allowed[0]) not in allowed:
@@ -71,6 +114,17 @@ class Fault:
         """Read ``KIND@batch=N`` or ``KIND@batch=N:option=value,option=value``."""
         told = GRAMMAR.read(text)
         return cls(told.kind, whole(told.moment, "batch", told.kind), told.settings)
+
+    def count(self, there: int) -> int:
+        """Return how many of those that are there it happens to.
+
+        Examples
+        --------
+        >>> Fault.parse("kill-executor@batch=7:count=all").count(there=4)
+        4
+        """
+        wanted = self.options["count"]
+        return there if wanted == ALL else min(int(wanted), there)
 
     def __str__(self) -> str:
         known = KINDS[self.kind][1]

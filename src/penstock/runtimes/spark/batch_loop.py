@@ -130,6 +130,7 @@ class BatchLoop:
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits
             self.failure = self._cause or error
         finally:
+            self._injector.undo()
             self._end()
 
     def _run_sources(self) -> None:
