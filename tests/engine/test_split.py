@@ -18,6 +18,7 @@ from penstock import functions as F
 from penstock.apps.api import latest
 from penstock.common.key_hashing import key_hashes
 from penstock.engine.driver.driver import Driver
+from penstock.engine.driver.fingerprint import PipelineChanged
 from penstock.engine.errors import StepFailed
 from penstock.engine.job_graph import JobGraph
 from penstock.engine.migration.increments import increment
@@ -373,7 +374,7 @@ def test_shares_that_nobody_can_merge_are_refused(tmp_path: Path) -> None:
         .stateful("sum", by="k", update=lambda rows, state: (None, None), state=pa.schema([]))
         .sink("out", Memory())
     )
-    with pytest.raises(InvalidValue, match="some of its results are yet to be merged"):
+    with pytest.raises(PipelineChanged, match="'sum' had the state"):
         run_of(tmp_path, other, planned(other))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -106,6 +106,8 @@ def run_locally(
     root: str | Path | None = None,
     on_error: str = "stop",
     state_config: StateConfig | None = None,
+    rename: Mapping[str, str] | None = None,
+    forget: Collection[str] = (),
 ) -> list[BatchResult]:
     """Run all sources of a pipeline to their end, in batches.
 
@@ -122,7 +124,7 @@ def run_locally(
     root : path, optional
         Folder of the checkpoint; by default one that is removed afterwards, and is therefore not
         flushed to the disk.
-    on_error, state_config
+    on_error, state_config, rename, forget
         As in `Driver`.
     """
     job_graph = JobGraph.of(pipeline)
@@ -133,7 +135,8 @@ def run_locally(
     with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
         backend = LocalBackend(Path(scratch) / "nodes", cluster.names)
         state_config = state_config or StateConfig(sync=root is not None)
-        driver = Driver(job_graph, backend, Path(root or scratch), plan, on_error, state_config)
+        folder = Path(root or scratch)
+        driver = Driver(job_graph, backend, folder, plan, on_error, state_config, rename, forget)
         return run_to_end(driver, cuts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.engine.backend import Backend
 from penstock.engine.batch import ON_ERROR, BatchSpec
+from penstock.engine.driver.fingerprint import Fingerprint
 from penstock.engine.driver.progress import Progress
 from penstock.engine.driver.transition import PlanTransition
 from penstock.engine.errors import SinkFailed, StepFailed
@@ -68,6 +69,9 @@ class Driver:
         ``stop`` or ``skip``; see `penstock.engine.batch.ON_ERROR`.
     state_config : StateConfig, optional
         How state is kept; by default in a shared folder under `root`.
+    rename, forget
+        What became of steps of the pipeline that wrote the checkpoint; see
+        `penstock.engine.driver.fingerprint.adopt`.
 
     Attributes
     ----------
@@ -87,6 +91,8 @@ class Driver:
         plan: Plan,
         on_error: str = "stop",
         state_config: StateConfig | None = None,
+        rename: Mapping[str, str] | None = None,
+        forget: Collection[str] = (),
     ) -> None:
         if on_error not in ON_ERROR:
             raise InvalidValue("on_error", "a run", "one of " + ", ".join(ON_ERROR), on_error)
@@ -94,7 +100,7 @@ class Driver:
         if state_config.in_checkpoint and not state_config.shared:
             state_config = replace(state_config, shared=f"{root}/state")
         self.job_graph, self.backend = job_graph, backend
-        self.progress = Progress(root, state_config)
+        self.progress = Progress(root, state_config, Fingerprint.of(job_graph), rename, forget)
         steps = {step.name: step.keyed for step in job_graph.pipeline.steps}
         for name in self.progress.shares:
             # The step that they belong to must still be able to merge them.

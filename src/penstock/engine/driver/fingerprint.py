@@ -23,6 +23,10 @@ import pyarrow as pa
 from penstock.common.errors import PenstockError
 from penstock.common.near_miss import near_miss
 from penstock.engine.job_graph import JobGraph
+from penstock.pipeline.keyed.reduce import WorkThenReduce
+
+#: Fields of a step with state that may change: its state means the same.
+_SAFE = ("by", "emit", "lateness_us")
 
 
 class PipelineChanged(PenstockError):
@@ -91,6 +95,27 @@ class Adoption:
     vertices: Mapping[str, str]
     steps: Mapping[str, str]
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether every name stays."""
+        return all(old == new for old, new in (*self.vertices.items(), *self.steps.items()))
+
+    def commit(self, done: Mapping[str, Any], pending: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return a commit of the checkpoint in the names of the pipeline that goes on.
+
+        Parameters
+        ----------
+        done : mapping
+            What the last commit says.
+        pending : mapping or None
+            Ranges, by source, of a batch that was begun and not committed.
+        """
+        by_step = ("positions", "shares", "watermarks", "previous_watermarks")
+        new = {**done, **{key: _renamed(done.get(key, {}), self.steps) for key in by_step}}
+        new["state"] = _renamed(done.get("state", {}), self.vertices)
+        new["pending"] = _renamed(pending, self.steps) if pending else None
+        return new
+
 
 def adopt(
     before: Fingerprint,
@@ -146,7 +171,17 @@ def adopt(
         for old, new in kept.items()
         if old in before.stateful
     }
+    swapped = [new for old, new in vertices.items() if old != new and new in vertices]
+    if swapped:
+        raise PipelineChanged(
+            f"the step {swapped[0]!r} would get the state of another step whose state goes "
+            "elsewhere; rename in two starts, with a name in between that is not in use"
+        )
     return Adoption(vertices, kept)
+
+
+def _renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names[old]: value for old, value in values.items() if old in names}
 
 
 def _differences(
@@ -189,11 +224,14 @@ def _meaning(value: Any) -> str:
         return ", ".join(
             f"{name} {kind}" for name, kind in zip(value.names, value.types, strict=True)
         )
+    if isinstance(value, WorkThenReduce):
+        # What is done to the tuples before they are aggregated leaves no trace in the state.
+        return _meaning(value.reduce)
     if is_dataclass(value) and not isinstance(value, type):
         parts = [
             f"{one.name}={_meaning(getattr(value, one.name))}"
             for one in fields(value)
-            if one.name not in ("by", "emit") and getattr(value, one.name) is not None
+            if one.name not in _SAFE and getattr(value, one.name) is not None
         ]
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, (tuple, list)):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock.common.key_hashing import HASHING
 from penstock.engine.driver.commit_log import FOLDER, CommitLog
+from penstock.engine.driver.fingerprint import Adoption, Fingerprint, adopt
 from penstock.engine.driver.restore_point import restore_point
 from penstock.engine.results import Ranges
 from penstock.engine.state.handles import StateHandle
 from penstock.model import InvalidValue
 from penstock.state.config import StateConfig
+from penstock.state.files.rename import copy_operator, remove_operator
 
 #: By windowed step: event time in microseconds; None before there is any.
 Watermarks = dict[str, int | None]
@@ -28,6 +30,10 @@ class Progress:
         Folder, or address, of the checkpoint.
     state_config : StateConfig
         How state is kept: a commit whose state is damaged is not used.
+    fingerprint : Fingerprint
+        Of the pipeline that starts.
+    rename, forget
+        As in `penstock.engine.driver.fingerprint.adopt`.
 
     Attributes
     ----------
@@ -44,7 +50,14 @@ class Progress:
         As in `BatchSpec`.
     """
 
-    def __init__(self, root: Path | str, state_config: StateConfig) -> None:
+    def __init__(
+        self,
+        root: Path | str,
+        state_config: StateConfig,
+        fingerprint: Fingerprint,
+        rename: Mapping[str, str] | None = None,
+        forget: Collection[str] = (),
+    ) -> None:
         self.commit_log = CommitLog(f"{root}/{FOLDER}", sync=state_config.sync)
         self.commit_log.take_epoch()
         done = restore_point(self.commit_log, state_config)
@@ -56,11 +69,37 @@ class Progress:
                 f"of a release that hashes keys as this one does ({HASHING})",
                 done.get("hashing", 1),
             )
+        self._fingerprint = fingerprint
+        if done and "fingerprint" in done:
+            before = Fingerprint.from_dict(done["fingerprint"])
+            if before != fingerprint:
+                done = self._adopt(done, adopt(before, fingerprint, rename, forget), state_config)
         self.batch = int(done.get("batch", -1))
         self.state: dict[str, Any] = done.get("state", {})
         self.shares = {n: b64decode(body) for n, body in done.get("shares", {}).items()}
         self.watermarks: Watermarks = dict(done.get("watermarks", {}))
         self.previous_watermarks: Watermarks = dict(done.get("previous_watermarks", {}))
+
+    def _adopt(
+        self, done: dict[str, Any], adoption: Adoption, state_config: StateConfig
+    ) -> dict[str, Any]:
+        """Go on from the commit of a changed pipeline, in the names of the one that starts.
+
+        1. State gets its new name beside the old one.
+        2. A commit says so. A start that dies before it begins here again.
+        3. The old names of state are removed.
+        """
+        moved = {old: new for old, new in adoption.vertices.items() if old != new}
+        for old, new in moved.items():
+            copy_operator(state_config.shared, old, new, sync=state_config.sync)
+        pending = self.pending()
+        done = adoption.commit(done, None if pending is None else dict(pending))
+        done["fingerprint"] = self._fingerprint.to_dict()
+        self.number = self.commit_log.begin(self.number + 1, {"adopted": dict(adoption.steps)})
+        self.commit_log.commit(self.number, done)
+        for old in moved:
+            remove_operator(state_config.shared, old)
+        return done
 
     def last_commit(self) -> dict[str, Any]:
         """Return what was written with the last commit; {} before the first."""
@@ -123,6 +162,7 @@ class Progress:
         done = {
             "batch": self.next_batch,
             "hashing": HASHING,
+            "fingerprint": self._fingerprint.to_dict(),
             "positions": positions,
             "state": {name: handle.to_dict() for name, handle in handles.items()},
             "shares": {name: b64encode(body).decode() for name, body in shares.items()},
@@ -138,6 +178,7 @@ class Progress:
         """Write the versions that were saved between batches: those before are soon removed."""
         pending, done = self.pending(), self.last_commit()
         done["hashing"] = HASHING
+        done["fingerprint"] = self._fingerprint.to_dict()
         done["state"] = {name: handle.to_dict() for name, handle in handles.items()}
         done["pending"] = None if pending is None else {n: list(c) for n, c in pending.items()}
         self.commit_log.commit(self.number, done)

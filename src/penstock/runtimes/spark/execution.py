@@ -112,6 +112,8 @@ class Execution:
                 pinned=plan.pinned,
                 checkpoint=options.checkpoint is not None,
             ),
+            options.rename,
+            options.forget,
         )
         self.recorder = MetricsRecorder(
             RunRecord(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -143,6 +144,8 @@ class Options:
     queue: QueueOptions = field(default_factory=QueueOptions)
     recovery: RecoveryOptions = field(default_factory=RecoveryOptions)
     control: Settings | None = field(default_factory=Settings)
+    rename: Mapping[str, str] | None = None
+    forget: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if not self.interval_s >= 0:

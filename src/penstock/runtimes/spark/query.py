@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -185,6 +185,8 @@ def start(
     queue: QueueOptions | None = None,
     recovery: RecoveryOptions | None = None,
     control: Settings | None = Settings(),  # noqa: B008 - frozen
+    rename: Mapping[str, str] | None = None,
+    forget: Collection[str] = (),
     listener: Listener | None = None,
     on_decision: Callable[[Event], None] | None = None,
 ) -> Query:
@@ -222,6 +224,11 @@ def start(
     control : Settings or None
         How the control loop behaves that keeps the plan fitting; None: the first plan stays, until
         an executor is lost.
+    rename : mapping of str to str, optional
+        New name by old name of sources and steps with state, where a pipeline goes on from the
+        checkpoint of an earlier version of itself.
+    forget : collection of str
+        Sources and steps that go on without the offset or the state that the checkpoint has.
     listener : callable, optional
         Called with every batch that was committed, in the thread that runs them.
     on_decision : callable, optional
@@ -238,6 +245,8 @@ def start(
         queue=queue or QueueOptions(),
         recovery=recovery or RecoveryOptions(),
         control=control,
+        rename=rename,
+        forget=forget,
     )
     return Query(launch(pipeline, spark, strategy, options, listener, on_decision))
 
