@@ -82,7 +82,7 @@ def two_drivers(spark: SparkSession, schedule: Schedule, nodes: int, folder: Pat
     started = time.monotonic()
     first = _Driver(schedule, folder, nodes)
     try:
-        ended = first.await_stop() if schedule.first_driver == "fenced" else first.await_end()
+        ended = first.await_stop() if schedule.first_driver == "fenced" else first.await_exit()
         committed = len(list((folder / "checkpoint" / "commit-log" / "commits").glob("*.json")))
         story = [f"the first driver {ended} after {committed} commits", *first.told()]
         after = trial(spark, schedule.undisturbed(), folder=folder)
@@ -113,7 +113,7 @@ def _alone(schedule: Schedule, folder: Path) -> TrialOutcome:
     """Run a schedule on a cluster of its own, in another process."""
     driver = _Driver(schedule, folder, WORKERS)
     try:
-        ended = driver.await_end()
+        ended = driver.await_exit()
         outcome = driver.outcome()
     finally:
         driver.end()
@@ -137,7 +137,7 @@ class _Driver:
                 preexec_fn=_obey_permissions() if "read-only" in schedule.kinds else None,
             )
 
-    def await_end(self) -> str:
+    def await_exit(self) -> str:
         """Wait until it ended, and say how."""
         code = self._process.wait(LIMIT_S)
         return "was killed" if code == -signal.SIGKILL else f"ended with code {code}"
@@ -155,7 +155,7 @@ class _Driver:
         """Let it go on, and wait until it ended."""
         for pid in reversed(processes_below(self._process.pid)):
             os.kill(pid, signal.SIGCONT)
-        return self.await_end()
+        return self.await_exit()
 
     def outcome(self) -> TrialOutcome | None:
         """Return what it found; None if it did not come to that."""
