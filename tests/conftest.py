@@ -36,11 +36,37 @@ settings.register_profile("thorough", settings.get_profile("desk"), max_examples
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 
+#: Tests that take a second or more without Spark, by how their names begin.
+SLOW = (
+    "tests/advise/test_rules.py",
+    "tests/apps/test_apps.py::test_results_do_not_depend_on_the_cut",
+    "tests/cli/test_advise.py",
+    "tests/cli/test_command.py::test_all_asks_every_strategy",
+    "tests/cli/test_compare.py::test_a_run_in_its_own_process",
+    "tests/cli/test_compare.py::test_an_interrupted_process_cleans_up",
+    "tests/control/test_chaos.py",
+    "tests/control/test_stability.py",
+    "tests/documentation/test_examples.py::test_commands_give_what_they_show",
+    "tests/engine/test_crash_points.py",
+    "tests/engine/test_inband.py",
+    "tests/engine/test_precopy.py",
+    "tests/engine/test_repartition.py",
+    "tests/engine/test_restore.py",
+    "tests/engine/test_split.py",
+    "tests/strategies/test_contract.py::test_strategy[ms-",
+    "tests/strategies/test_contract.py::test_strategy[optimal-",
+    "tests/strategies/test_contract.py::test_strategy[sp-ant-",
+    "tests/test_real_graphs.py::test_every_strategy_plans_it",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the Spark session."""
+    """Mark the tests that use the Spark session, and those that are slow without it."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

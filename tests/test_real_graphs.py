@@ -35,12 +35,7 @@ def instances_of(graph: Path) -> int:
 SMALL = frozenset(sorted(GRAPHS, key=instances_of)[: len(GRAPHS) // 2])
 
 CASES = [
-    pytest.param(
-        graph,
-        strategy,
-        id=f"{graph.stem}-{strategy}",
-        marks=() if graph in SMALL and strategy not in SLOW else pytest.mark.slow,
-    )
+    pytest.param(graph, strategy, id=f"{graph.stem}-{strategy}")
     for graph in GRAPHS
     for strategy in strategies.names()
     if graph in SMALL or strategy not in SLOW

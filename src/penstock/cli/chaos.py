@@ -100,14 +100,18 @@ def chaos(
             for outcome in _outcomes(chosen, nodes, stop):
                 outcomes.append(outcome)
                 _tell(outcome, len(outcomes), total)
-        failed = [outcome for outcome in outcomes if not outcome.passed]
-        if as_json:
-            told = {"seed": None if full else seed, "outcomes": [o.to_dict() for o in outcomes]}
-            typer.echo(json.dumps(told))
-        else:
-            typer.echo(f"{len(outcomes) - len(failed)} of {total} equal to the row")
-        if failed:
-            raise typer.Exit(1)
+        _sum_up(outcomes, total, None if full else seed, as_json)
+
+
+def _sum_up(outcomes: list[TrialOutcome], total: int, seed: int | None, as_json: bool) -> None:
+    """Print what came of all runs, and end with the code that says it."""
+    failed = [outcome for outcome in outcomes if not outcome.passed]
+    if as_json:
+        typer.echo(json.dumps({"seed": seed, "outcomes": [o.to_dict() for o in outcomes]}))
+    else:
+        typer.echo(f"{len(outcomes) - len(failed)} of {total} equal to the row")
+    if failed:
+        raise typer.Exit(1)
 
 
 def _outcomes(chosen: list[Schedule], nodes: int, stop: Stop) -> Iterator[TrialOutcome]:

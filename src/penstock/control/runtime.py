@@ -150,7 +150,7 @@ class Runtime(Protocol):
     def prepare(self, plan: Plan) -> bool:
         """Copy the state that a plan moves ahead while batches go on, and say whether that is done.
 
-        Call it after each batch until it is, and `apply` then; or sooner, and more is carried while
+        Call it after each batch until it is, and `apply` then; or sooner, and more is moved while
         the stream stands still. Preparing another plan ends it, as one that moves nothing does. It
         changes nothing that is in force, and it does not fail: what cannot be copied is `apply`'s.
         """

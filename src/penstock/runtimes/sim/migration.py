@@ -36,7 +36,7 @@ class Change:
     moved: int
     state_bytes: int
 
-    def carried(self, values: FloatArray) -> FloatArray:
+    def migrated(self, values: FloatArray) -> FloatArray:
         """Values of the plan before, for the instances of the new one; 0 for new ones."""
         return np.where(self.kept >= 0, values[np.maximum(self.kept, 0)], 0.0)
 

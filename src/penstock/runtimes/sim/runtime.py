@@ -99,7 +99,7 @@ class SimRuntime:
         self._counters = Counters(len(topology.operators))
         self._pause_until = np.zeros(len(plan.node_of))
         self._window: deque[SimulatedWindow] = deque(maxlen=WINDOW)
-        self.carried_bytes = self.changes = 0
+        self.migrated_bytes = self.changes = 0
         self._moved = self._seen_moves = 0
         self._wire(None)
         self._settle()
@@ -193,11 +193,11 @@ class SimRuntime:
         change = change_of(self._topology, self._plan, plan, there, self._costs, self.fragments)
         before, old = self._plan, self.fluid
         self._plan = plan
-        pause = np.maximum(change.carried(self._pause_until - self.now_s), change.pause_s)
+        pause = np.maximum(change.migrated(self._pause_until - self.now_s), change.pause_s)
         self._pause_until = self.now_s + np.maximum(pause, 0.0)
         self._moved += change.moved
         self.changes += 1
-        self.carried_bytes += change.state_bytes
+        self.migrated_bytes += change.state_bytes
         self._window.clear()
         self._counters.close(old)
         same = dict(before.parallelism) == dict(plan.parallelism)

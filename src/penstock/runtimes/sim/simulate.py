@@ -68,7 +68,7 @@ class SimulatedRun:
             "strategy": self.strategy,
             **figures,
             "plans": self.plans,
-            "state_mb_moved": self.runtime.carried_bytes / 1e6,
+            "state_mb_moved": self.runtime.migrated_bytes / 1e6,
         }
 
 

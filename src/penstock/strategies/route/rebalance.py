@@ -78,43 +78,45 @@ def rebalance(
     other_loads : array, optional
         What each instance carries besides, such as its part of split keys.
     """
-    home = np.array(table.partitions, dtype=np.int64)
+    owner_of = np.array(table.partitions, dtype=np.int64)
     loads = np.asarray(partition_loads, dtype=np.float64)
     owner = "a rebalanced routing table"
-    if loads.shape != home.shape:
-        raise InvalidValue("partition_loads", owner, f"{len(home)} numbers", loads.shape)
+    if loads.shape != owner_of.shape:
+        raise InvalidValue("partition_loads", owner, f"{len(owner_of)} numbers", loads.shape)
     if not np.isfinite(loads).all() or (loads < 0).any():
         raise InvalidValue("partition_loads", owner, "finite and not negative", partition_loads)
     if chi < 0:
         raise InvalidValue("chi", owner, "a number of at least 0", chi)
-    if home.max() >= instances:
-        raise InvalidValue("table", owner, f"of {instances} instances", int(home.max()))
+    if owner_of.max() >= instances:
+        raise InvalidValue("table", owner, f"of {instances} instances", int(owner_of.max()))
     base = np.zeros(instances) if other_loads is None else np.asarray(other_loads, dtype=float)
-    carried = base + group_sums(home, loads, instances)
-    before = lit(carried)
+    instance_loads = base + group_sums(owner_of, loads, instances)
+    before = lit(instance_loads)
     if before <= chi * (1 + ROUNDING):
         text = f"no partition moves: LIT {before:.3g} is within {chi:g}"
         return Rebalanced(table, (), (Reason(text, {"lit": before, "chi": chi}),))
-    mean = float(carried.mean())
+    mean = float(instance_loads.mean())
     bounds = _Bounds((1 - chi) * mean, (1 + chi) * mean)
-    moved = _greedy(home, loads, carried, bounds, mean * ROUNDING)
-    enough = bounds.outside(_after(moved, home, loads, carried)).sum() <= mean * ROUNDING * 10
-    floor = _fewest(home, loads, carried, bounds)
+    moved = _greedy(owner_of, loads, instance_loads, bounds, mean * ROUNDING)
+    enough = (
+        bounds.outside(_after(moved, owner_of, loads, instance_loads)).sum() <= mean * ROUNDING * 10
+    )
+    floor = _fewest(owner_of, loads, instance_loads, bounds)
     hopeless = float(loads.max() + base.min()) > bounds.high + mean * ROUNDING
     if not hopeless and (not enough or len(moved) > floor):
-        most = len(moved) - 1 if enough else len(home)
-        found = _search(home, loads, carried, bounds, floor, most, mean * ROUNDING)
+        most = len(moved) - 1 if enough else len(owner_of)
+        found = _search(owner_of, loads, instance_loads, bounds, floor, most, mean * ROUNDING)
         if found is not None:
             moved, enough = found, True
     if not enough:
-        moved = _best_prefix(moved, home, loads, carried, before)
-    after = lit(_after(moved, home, loads, carried))
-    new = home.copy()
+        moved = _best_prefix(moved, owner_of, loads, instance_loads, before)
+    after = lit(_after(moved, owner_of, loads, instance_loads))
+    new = owner_of.copy()
     for partition, target in moved:
         new[partition] = target
     moves = tuple(
-        PartitionMove(operator, partition, int(home[partition]), int(new[partition]))
-        for partition in np.flatnonzero(new != home).tolist()
+        PartitionMove(operator, partition, int(owner_of[partition]), int(new[partition]))
+        for partition in np.flatnonzero(new != owner_of).tolist()
     )
     return Rebalanced(
         RoutingTable(tuple(new.tolist()), table.split) if moves else table,
@@ -124,22 +126,26 @@ def rebalance(
 
 
 def _greedy(
-    home: IntArray, loads: FloatArray, carried: FloatArray, bounds: _Bounds, nothing: float
+    owner_of: IntArray,
+    loads: FloatArray,
+    instance_loads: FloatArray,
+    bounds: _Bounds,
+    nothing: float,
 ) -> list[tuple[int, int]]:
     """Take the move that leaves the least out of bounds; of equal ones the lightest partition."""
-    home, carried = home.copy(), carried.copy()
+    owner_of, instance_loads = owner_of.copy(), instance_loads.copy()
     moved: dict[int, int] = {}
     while True:
-        outside = bounds.outside(carried)
+        outside = bounds.outside(instance_loads)
         if outside.sum() <= nothing:
             break
-        over = carried > bounds.high
-        rows = np.flatnonzero((over[home] if over.any() else True) & (loads > 0))
+        over = instance_loads > bounds.high
+        rows = np.flatnonzero((over[owner_of] if over.any() else True) & (loads > 0))
         if not len(rows):
             break
-        origin, load = home[rows], loads[rows]
-        relief = outside[origin] - bounds.outside(carried[origin] - load)
-        burden = bounds.outside(carried[None, :] + load[:, None]) - outside[None, :]
+        origin, load = owner_of[rows], loads[rows]
+        relief = outside[origin] - bounds.outside(instance_loads[origin] - load)
+        burden = bounds.outside(instance_loads[None, :] + load[:, None]) - outside[None, :]
         gain = relief[:, None] - burden
         gain[np.arange(len(rows)), origin] = -np.inf
         best = float(gain.max(initial=-np.inf))
@@ -147,32 +153,34 @@ def _greedy(
             break
         row, target = np.nonzero(gain >= best - nothing)
         # Of equal moves the lightest partition, and to where there is the most room.
-        pick = int(np.lexsort((target, carried[target], load[row]))[0])
+        pick = int(np.lexsort((target, instance_loads[target], load[row]))[0])
         partition, to = int(rows[row[pick]]), int(target[pick])
-        carried[home[partition]] -= loads[partition]
-        carried[to] += loads[partition]
-        home[partition] = to
+        instance_loads[owner_of[partition]] -= loads[partition]
+        instance_loads[to] += loads[partition]
+        owner_of[partition] = to
         moved[partition] = to
     return list(moved.items())
 
 
-def _fewest(home: IntArray, loads: FloatArray, carried: FloatArray, bounds: _Bounds) -> int:
+def _fewest(
+    owner_of: IntArray, loads: FloatArray, instance_loads: FloatArray, bounds: _Bounds
+) -> int:
     """Partitions that must move at the least: those that cover each overload, the heaviest first.
 
     Every underload needs at least one partition too, and no move serves two of a kind.
     """
     shed = 0
-    for instance in np.flatnonzero(carried > bounds.high).tolist():
-        heaviest = np.sort(loads[home == instance])[::-1]
-        excess = carried[instance] - bounds.high
+    for instance in np.flatnonzero(instance_loads > bounds.high).tolist():
+        heaviest = np.sort(loads[owner_of == instance])[::-1]
+        excess = instance_loads[instance] - bounds.high
         shed += min(int(np.searchsorted(np.cumsum(heaviest), excess)) + 1, len(heaviest))
-    return max(shed, int((carried < bounds.low).sum()))
+    return max(shed, int((instance_loads < bounds.low).sum()))
 
 
 def _search(
-    home: IntArray,
+    owner_of: IntArray,
     loads: FloatArray,
-    carried: FloatArray,
+    instance_loads: FloatArray,
     bounds: _Bounds,
     fewest: int,
     most: int,
@@ -182,31 +190,31 @@ def _search(
     trials = TRIALS
     order = np.argsort(loads, kind="stable").tolist()
     order = [partition for partition in order if loads[partition] > 0]
-    carried = carried.copy()
+    instance_loads = instance_loads.copy()
 
     def extend(start: int, left: int, chosen: list[tuple[int, int]]) -> bool:
         nonlocal trials
-        if bounds.outside(carried).sum() <= nothing:
+        if bounds.outside(instance_loads).sum() <= nothing:
             return True
         if left == 0:
             return False
         for at in range(start, len(order)):
             partition = order[at]
-            origin, load = int(home[partition]), loads[partition]
-            for target in np.argsort(carried, kind="stable").tolist():
+            origin, load = int(owner_of[partition]), loads[partition]
+            for target in np.argsort(instance_loads, kind="stable").tolist():
                 if target == origin:
                     continue
                 trials -= 1
                 if trials < 0:
                     return False
-                carried[origin] -= load
-                carried[target] += load
+                instance_loads[origin] -= load
+                instance_loads[target] += load
                 chosen.append((partition, target))
                 if extend(at + 1, left - 1, chosen):
                     return True
                 chosen.pop()
-                carried[origin] += load
-                carried[target] -= load
+                instance_loads[origin] += load
+                instance_loads[target] -= load
         return False
 
     for size in range(max(fewest, 1), most + 1):
@@ -219,26 +227,26 @@ def _search(
 
 
 def _after(
-    moved: list[tuple[int, int]], home: IntArray, loads: FloatArray, carried: FloatArray
+    moved: list[tuple[int, int]], owner_of: IntArray, loads: FloatArray, instance_loads: FloatArray
 ) -> FloatArray:
-    carried = carried.copy()
+    instance_loads = instance_loads.copy()
     for partition, target in moved:
-        carried[home[partition]] -= loads[partition]
-        carried[target] += loads[partition]
-    return carried
+        instance_loads[owner_of[partition]] -= loads[partition]
+        instance_loads[target] += loads[partition]
+    return instance_loads
 
 
 def _best_prefix(
     moved: list[tuple[int, int]],
-    home: IntArray,
+    owner_of: IntArray,
     loads: FloatArray,
-    carried: FloatArray,
+    instance_loads: FloatArray,
     before: float,
 ) -> list[tuple[int, int]]:
     """As many of the moves as give the lowest LIT, or none where none lowers it."""
     best, length = before * (1 - ROUNDING), 0
     for size in range(1, len(moved) + 1):
-        reached = lit(_after(moved[:size], home, loads, carried))
+        reached = lit(_after(moved[:size], owner_of, loads, instance_loads))
         if reached < best * (1 - ROUNDING):
             best, length = reached, size
     return moved[:length]

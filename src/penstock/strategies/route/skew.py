@@ -80,8 +80,8 @@ def _balanced(
     chi: float,
 ) -> tuple[RoutingTable, list[Reason]]:
     own, shared = loads_of(table, rates, hot, count)
-    home = np.asarray(table.partitions, dtype=np.int64)
-    before = lit(shared + group_sums(home, own, count))
+    owner_of = np.asarray(table.partitions, dtype=np.int64)
+    before = lit(shared + group_sums(owner_of, own, count))
     if before <= chi or count == 1:
         return table, []
     reasons = []
@@ -133,9 +133,9 @@ def loads_of(
     for key in table.split:
         parts[key] = min(hot.get(key, 0.0), float(own[key % len(own)]))
         own[key % len(own)] -= parts[key]
-    carried = group_sums(np.asarray(table.partitions, dtype=np.int64), own, count)
+    instance_loads = group_sums(np.asarray(table.partitions, dtype=np.int64), own, count)
     shared = np.zeros(count)
     for key in sorted(parts, key=lambda key: -parts[key]):
         ways = list(table.split[key])
-        shared[ways] += filled((carried + shared)[ways], parts[key])
+        shared[ways] += filled((instance_loads + shared)[ways], parts[key])
     return own, shared
