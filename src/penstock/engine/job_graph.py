@@ -162,6 +162,10 @@ class JobGraph:
         """Return the steps that are sinks, each with its sink."""
         return tuple((step, step.sink) for step in self.pipeline.steps if step.sink is not None)
 
+    def step(self, name: str) -> Step:
+        """Return a step by its name."""
+        return self.pipeline.steps[self._step_numbers[name]]
+
     def step_number(self, name: str) -> int:
         """Return the position of a step in the pipeline, which messages have in their header."""
         return self._step_numbers[name]

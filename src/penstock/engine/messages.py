@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -294,3 +294,10 @@ def encode(table: pa.Table | pa.RecordBatch) -> memoryview:
 def decode(body: Body) -> pa.Table:
     """Read rows back; they share the memory of the message."""
     return pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+
+
+def raise_error(messages: Iterable[object]) -> None:
+    """Raise what a task failed with, if one did."""
+    for message in messages:
+        if isinstance(message, TaskError):
+            raise message.error

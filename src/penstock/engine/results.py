@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.engine.batch import BatchSpec
-from penstock.engine.messages import TaskError, TaskStats
+from penstock.engine.messages import TaskStats
 
 #: By source: the ranges of positions that belong to a batch.
 Ranges = Mapping[str, tuple[tuple[int, int], ...]]
@@ -82,10 +82,3 @@ class MigrationResult:
     inband_bytes: int = 0
     not_precopied: str = ""
     failed: str = ""
-
-
-def raise_error(messages: Iterable[object]) -> None:
-    """Raise what a task failed with, if one did."""
-    for message in messages:
-        if isinstance(message, TaskError):
-            raise message.error

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from penstock.engine.backend import Backend
 from penstock.engine.batch import ON_ERROR, BatchSpec
 from penstock.engine.driver.fingerprint import Fingerprint
+from penstock.engine.driver.output import commit_sinks, merge_shared_rows
 from penstock.engine.driver.progress import Progress
 from penstock.engine.driver.transition import PlanTransition
-from penstock.engine.errors import SinkFailed, StepFailed
-from penstock.engine.job_graph import MAX_INSTANCES, JobGraph
-from penstock.engine.messages import (
-    SegmentMessage,
-    SharedRows,
-    SinkRows,
-    TaskStats,
-    decode,
-    encode,
-    unpack,
-)
-from penstock.engine.results import BatchResult, MigrationResult, Ranges, raise_error
+from penstock.engine.job_graph import JobGraph
+from penstock.engine.messages import SegmentMessage, TaskStats, raise_error, unpack
+from penstock.engine.results import BatchResult, MigrationResult, Ranges
 from penstock.engine.state.handles import StateHandle, committed_handles
 from penstock.engine.state.registry import StateRegistry
-from penstock.engine.task.hot_keys import merge_split_keys, reduction
-from penstock.model import InvalidValue, PenstockError, Plan
+from penstock.engine.task.hot_keys import reduction
+from penstock.model import InvalidValue, Plan
 from penstock.pipeline.keyed.windowed import advanced_watermarks
-from penstock.pipeline.steps import Attempt, Sink, StagedFile
 from penstock.state.backup.placement import Tolerance
 from penstock.state.config import StateConfig
 from penstock.state.versions import StateLost
@@ -218,9 +207,9 @@ class Driver:
     def _run_batch(self, ranges: Ranges, extra: Mapping[str, Any]) -> BatchResult:
         spec, messages, migrated = self._run_tasks(ranges)
         stats = tuple(message for message in messages if isinstance(message, TaskStats))
-        emitted, shares = self._merge_split_keys(messages)
+        emitted, shares = merge_shared_rows(self.job_graph, spec.batch_id, messages)
         self.progress.commit_log.check_epoch()
-        written = self._commit_sinks(spec.attempt, messages, stats, emitted)
+        written = commit_sinks(self.job_graph, spec.attempt, messages, stats, emitted)
         result = BatchResult(spec.batch_id, spec, ranges, stats, written)
         self._record_saved(spec, messages, stats)
         inband = self.transition.finish_inband(result) or migrated
@@ -294,82 +283,3 @@ class Driver:
         if migrator.async_backup.due() and not migrator.precopy.instances:
             spec = self.transition.spec({}, self.progress.number, synchronous=True)
             migrator.async_backup.begin(spec)
-
-    def _merge_split_keys(
-        self, messages: Iterable[object]
-    ) -> tuple[dict[str, pa.Table], dict[str, bytes]]:
-        """Merge split keys; return, by step, what is emitted and what their owners are to get."""
-        steps = self.job_graph.pipeline.steps
-        shared = [message for message in messages if isinstance(message, SharedRows)]
-        tables: dict[str, list[pa.Table]] = {}
-        for message in sorted(shared, key=lambda message: message.sender):
-            tables.setdefault(steps[message.step].name, []).append(decode(message.body))
-        emitted: dict[str, pa.Table] = {}
-        shares: dict[str, bytes] = {}
-        for name, found in tables.items():
-            try:
-                rows, left = merge_split_keys(self.job_graph.pipeline[name].keyed, found)
-            except Exception as error:
-                cause = f"{type(error).__name__}: {error} (while split keys were merged)"
-                raise StepFailed(name, 0, self.next_batch, cause, "[]") from error
-            if rows is not None:
-                emitted[name] = rows
-            if left is not None:
-                shares[name] = bytes(encode(left))
-        return emitted, shares
-
-    def _commit_sinks(
-        self,
-        attempt: Attempt,
-        messages: Iterable[object],
-        stats: Iterable[TaskStats],
-        emitted: Mapping[str, pa.Table],
-    ) -> dict[str, int]:
-        """Commit the batch to all sinks, and return the rows of each.
-
-        Parameters
-        ----------
-        attempt : Attempt
-        messages : iterable
-            Those of them that are `SinkRows` are for sinks that live in the driver.
-        stats : iterable of TaskStats
-        emitted : mapping of str to Table
-            By step: what was merged of split keys.
-        """
-        steps = self.job_graph.pipeline.steps
-        rows: dict[str, list[pa.Table]] = {}
-        for message in messages:
-            if isinstance(message, SinkRows):
-                rows.setdefault(steps[message.step].name, []).append(decode(message.body))
-        written = {}
-        for step, sink in self.job_graph.sinks():
-            merged = [emitted[link.source] for link in step.links if link.source in emitted]
-            staged = [one.staged[step.name] for one in stats if step.name in one.staged]
-            if sink.on_workers:
-                # Files of the driver's own are numbered after those of all instances.
-                first = len(self.job_graph.vertices) * MAX_INSTANCES
-                for number, part in enumerate(merged, first):
-                    file = sink.stage(attempt, number, part)
-                    staged += [] if file is None else [file]
-            tables = [*rows.get(step.name, ()), *(() if sink.on_workers else merged)]
-            table = pa.concat_tables(tables, promote_options="permissive") if tables else None
-            _commit(step.name, sink, attempt, table, staged)
-            by_tasks = sum(one.sinks.get(step.name, 0) for one in stats)
-            written[step.name] = by_tasks + sum(part.num_rows for part in merged)
-        return written
-
-
-def _commit(
-    step: str,
-    sink: Sink,
-    attempt: Attempt,
-    table: pa.Table | None,
-    staged: Sequence[StagedFile],
-) -> None:
-    """Have a sink take a batch, and say which one when it fails."""
-    try:
-        sink.commit(attempt, table, staged)
-    except PenstockError:
-        raise
-    except Exception as error:
-        raise SinkFailed(step, attempt.batch_id, f"{type(error).__name__}: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock.engine.backend import NO_SENDERS, Backend, StateSenders
 from penstock.engine.batch import BatchSpec
@@ -14,33 +14,13 @@ from penstock.engine.job_graph import JobGraph
 from penstock.engine.migration.inband import InbandMigration, Repartitioning
 from penstock.engine.migration.increments import increment
 from penstock.engine.migration.migrator import Migrator
-from penstock.engine.migration.precopy import PreCopied
+from penstock.engine.migration.plan_change import PlanChange, tables_to_change
 from penstock.engine.migration.transfer import StateMove
 from penstock.engine.results import BatchResult, MigrationResult, Ranges
-from penstock.engine.state.handles import InstanceState, table_for
+from penstock.engine.state.handles import InstanceState
 from penstock.engine.state.registry import StateRegistry
 from penstock.model import InvalidValue, Plan, RoutingTable
 from penstock.state.versions import StateLost
-
-
-@dataclass(frozen=True, eq=False)
-class _Change:
-    """A plan to change to, with the routing tables that the state needs under it.
-
-    Parameters
-    ----------
-    plan : Plan
-    tables : mapping of str to RoutingTable or None
-        Of every stateful vertex.
-    changed : mapping of str to RoutingTable
-        Of those among them whose state has to be repartitioned.
-    precopied : PreCopied
-    """
-
-    plan: Plan
-    tables: Mapping[str, RoutingTable | None]
-    changed: Mapping[str, RoutingTable]
-    precopied: PreCopied
 
 
 class PlanTransition:
@@ -176,19 +156,10 @@ class PlanTransition:
         """
         self._check(plan)
         self.migrate_now()
-        tables = {
-            name: (handle.table, plan.routing[name])
-            for name, handle in self.registry.handles.items()
-            if not handle.empty
-            and handle.table is not None
-            and name in plan.routing
-            and table_for(name, handle, plan) is plan.routing[name]
-        }
+        handles = self.registry.handles
+        tables = tables_to_change(handles, plan)
         sizes = {
-            name: [
-                self.registry.size_bytes(name, i)
-                for i in range(len(self.registry.handles[name].instances))
-            ]
+            name: [self.registry.size_bytes(name, i) for i in range(len(handles[name].instances))]
             for name in tables
         }
         return increment(plan, self.plan, tables, sizes)
@@ -220,24 +191,9 @@ class PlanTransition:
         self._cancel_inband()
         precopied = self.migrator.precopy.end()
         self.migrator.async_backup.end()
-        change = self._change(plan, precopied)
+        change = PlanChange.of(self.registry.handles, plan, precopied)
         begin = self._begin_inband if inband and plan.pinned is self.plan.pinned else self._migrate
         return replace(begin(change), seconds=time.perf_counter() - started)
-
-    def _change(self, plan: Plan, precopied: PreCopied) -> _Change:
-        """Find the routing tables of a plan, and which of them repartition state."""
-        handles = self.registry.handles
-        tables = {name: table_for(name, handle, plan) for name, handle in handles.items()}
-        routing = {**plan.routing, **{n: t for n, t in tables.items() if t is not None}}
-        changed = {
-            name: table
-            for name, table in tables.items()
-            if table is not None
-            and not handles[name].empty
-            and (table, plan.parallelism[name])
-            != (handles[name].table, len(handles[name].instances))
-        }
-        return _Change(replace(plan, routing=routing), tables, changed, precopied)
 
     def migrate_now(self) -> MigrationResult:
         """Migrate the state that waits for the next batch at once, if there is such state."""
@@ -250,7 +206,7 @@ class PlanTransition:
             for name, handle in self.registry.handles.items():
                 del handle.instances[self.plan.parallelism[name] :]
 
-    def _begin_inband(self, change: _Change) -> MigrationResult:
+    def _begin_inband(self, change: PlanChange) -> MigrationResult:
         """Let state migrate with the next batch; only what was lost is restored before it."""
         plan, moves, restored = change.plan, list[StateMove](), MigrationResult()
         if self.registry.state_config.by_peers and plan.pinned:
@@ -259,7 +215,7 @@ class PlanTransition:
                 # It cannot migrate to an executor that is gone: fail now and not with the batch.
                 return self._migrate(change)
             restored = self.migrator.restore(lost)
-        repartitioning = self.migrator.participants(plan, change.changed)
+        repartitioning = self.migrator.participants(plan, change.repartitioned)
         if not moves and not repartitioning.senders:
             self._put_in_force(plan, change.tables)
             return restored
@@ -274,7 +230,7 @@ class PlanTransition:
             restored=restored.restored,
         )
 
-    def _migrate(self, change: _Change) -> MigrationResult:
+    def _migrate(self, change: PlanChange) -> MigrationResult:
         """Migrate state now, while no batch runs."""
         plan, result = change.plan, MigrationResult()
         handles = self.registry.handles.values()
@@ -282,7 +238,7 @@ class PlanTransition:
         try:
             if self.registry.state_config.by_peers and plan.pinned:
                 result = self.migrator.migrate(plan, change.precopied)
-            repartitioning = self.migrator.participants(plan, change.changed)
+            repartitioning = self.migrator.participants(plan, change.repartitioned)
             if repartitioning.senders:
                 size = self._repartition(plan, repartitioning)
                 result = replace(

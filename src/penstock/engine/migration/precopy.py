@@ -69,16 +69,17 @@ class PreCopy:
     ----------
     registry : StateRegistry
     backend : Backend
+
+    Attributes
+    ----------
+    instances : frozenset of (str, int)
+        Vertex and number of the instances whose copies must not be removed.
     """
 
     def __init__(self, registry: StateRegistry, backend: Backend) -> None:
         self._registry, self._backend = registry, backend
         self._change = _Change()
-
-    @property
-    def instances(self) -> frozenset[Key]:
-        """Instances whose copies must not be removed."""
-        return frozenset((name, index) for name, index, _, _ in self._change.moves)
+        self.instances: frozenset[Key] = frozenset()
 
     def advance(self, moves: Sequence[StateMove]) -> bool:
         """Go on copying in the background, and say whether that is done; other moves end these."""
@@ -86,6 +87,7 @@ class PreCopy:
         if wanted != self._change.moves:
             self.end()
             self._change = _Change(wanted)
+            self.instances = frozenset(move.key for move in moves)
         change = self._change
         if change.job is not None and change.job.is_alive():
             return False
@@ -102,6 +104,7 @@ class PreCopy:
     def end(self) -> PreCopied:
         """Stop copying, and return what was copied."""
         change, self._change = self._change, _Change()
+        self.instances = frozenset()
         if change.job is not None:
             change.job.stop(GRACE_S)
             change.collect()

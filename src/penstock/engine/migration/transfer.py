@@ -26,10 +26,10 @@ from penstock.engine.messages import (
     address_of,
     encode,
     pack,
+    raise_error,
     unpack,
 )
 from penstock.engine.repartition import Participant
-from penstock.engine.results import raise_error
 from penstock.engine.state.handles import InstanceState
 from penstock.engine.state.incoming import Expected, IncomingState
 from penstock.engine.state.task_state import TaskState

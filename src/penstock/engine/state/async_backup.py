@@ -93,6 +93,8 @@ class AsyncBackup:
         if self.running:
             return False
         self._collect()
+        if not self.pending:
+            return False
         known = set(self._registry.catalog)
         self.pending = {segment: data for segment, data in self.pending.items() if segment in known}
         every = self._registry.state_config.every

@@ -136,6 +136,8 @@ class TaskState:
             short=spec.async_backup,
         )
         self.saved = SavedVersion.of(spec.version, saved)
+        if not (spec.async_backup or spec.backup_nodes):
+            return ()
         return backup_messages(spec, *self.key, saved)
 
 

@@ -22,6 +22,8 @@ from penstock.strategies.route.hot_key import HotKey
 from penstock.strategies.route.partial_key import PartialKey
 from penstock.strategies.route.two_tier import TwoTier
 
+_TWO_TIER, _PARTIAL_KEY, _HOT_KEY = TwoTier(), PartialKey(), HotKey()
+
 
 class TaskOutput:
     """What one instance sends in one batch.
@@ -169,14 +171,13 @@ def _routed(
 ) -> npt.NDArray[np.int64]:
     """Return the target of each row by its key."""
     if link.grouping is Grouping.FIELDS:
-        return TwoTier().route_hashes(keys, Destination(instances, routing, position=turn))
+        return _TWO_TIER.route_hashes(keys, Destination(instances, routing, position=turn))
     if link.grouping is Grouping.PARTIAL_KEY:
-        return PartialKey().route_hashes(keys, Destination(instances))
+        return _PARTIAL_KEY.route_hashes(keys, Destination(instances))
     # Each sender finds the hot keys of its own batch: there is nothing to remember, and a batch
     # that is repeated goes the same way.
-    router = HotKey()
-    to = Destination(instances, hot=router.hot(keys, instances), position=turn)
-    return router.route_hashes(keys, to)
+    to = Destination(instances, hot=_HOT_KEY.hot(keys, instances), position=turn)
+    return _HOT_KEY.route_hashes(keys, to)
 
 
 def _chosen(table: pa.Table, link: Link, instances: int) -> npt.NDArray[np.int64]:

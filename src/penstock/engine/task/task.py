@@ -137,7 +137,7 @@ class _Task:
 
     def _run_head(self, rows: Iterable[tuple[str, pa.Table]]) -> None:
         """Run the first step of the vertex on all its input; what is chained behind it follows."""
-        head = self.job_graph.pipeline[self.job_graph.by_name[self.vertex].head]
+        head = self.job_graph.step(self.job_graph.by_name[self.vertex].head)
         if head.source is not None:
             for table in self.input.read_source(head, self.user_code, rows):
                 self.rows_in += table.num_rows
@@ -166,7 +166,7 @@ class _Task:
 
     def _late_rows(self, name: str) -> Callable[[pa.RecordBatch], Any]:
         """Return the function that picks the rows which come too late for a step's windows."""
-        keyed, watermark = self.job_graph.pipeline[name].keyed, self.spec.watermarks.get(name)
+        keyed, watermark = self.job_graph.step(name).keyed, self.spec.watermarks.get(name)
         if not isinstance(keyed, Windowed):
             raise PenstockError(f"step {name!r} has no windows, so that no row is late for it")
         return lambda batch: keyed.late_rows(batch, watermark)
@@ -221,13 +221,13 @@ class _Task:
     def _emit(self, step: Step, table: pa.Table) -> None:
         """Give rows to the steps chained behind a step, and send them along its edges."""
         for name in self.job_graph.children[step.name]:
-            child = self.job_graph.pipeline[name]
+            child = self.job_graph.step(name)
             if child.sink is not None:
                 self.output.add_to_sink(child.name, table)
             else:
                 self._run_map(child, table, step.name)
         for edge in self.job_graph.edges_from(step.name):
-            target = self.job_graph.pipeline[edge.to_step]
+            target = self.job_graph.step(edge.to_step)
             if target.keyed is None:
                 self.output.send(edge, table, single=True)
                 continue
