@@ -69,7 +69,7 @@ class Progress:
                 f"of a release that hashes keys as this one does ({HASHING})",
                 done.get("hashing", 1),
             )
-        self._fingerprint = fingerprint
+        self._fingerprint = fingerprint.to_dict()
         if done and "fingerprint" in done:
             before = Fingerprint.from_dict(done["fingerprint"])
             if before != fingerprint:
@@ -94,7 +94,7 @@ class Progress:
             copy_operator(state_config.shared, old, new, sync=state_config.sync)
         pending = self.pending()
         done = adoption.commit(done, None if pending is None else dict(pending))
-        done["fingerprint"] = self._fingerprint.to_dict()
+        done["fingerprint"] = self._fingerprint
         self.number = self.commit_log.begin(self.number + 1, {"adopted": dict(adoption.steps)})
         self.commit_log.commit(self.number, done)
         for old in moved:
@@ -162,7 +162,7 @@ class Progress:
         done = {
             "batch": self.next_batch,
             "hashing": HASHING,
-            "fingerprint": self._fingerprint.to_dict(),
+            "fingerprint": self._fingerprint,
             "positions": positions,
             "state": {name: handle.to_dict() for name, handle in handles.items()},
             "shares": {name: b64encode(body).decode() for name, body in shares.items()},
@@ -178,7 +178,7 @@ class Progress:
         """Write the versions that were saved between batches: those before are soon removed."""
         pending, done = self.pending(), self.last_commit()
         done["hashing"] = HASHING
-        done["fingerprint"] = self._fingerprint.to_dict()
+        done["fingerprint"] = self._fingerprint
         done["state"] = {name: handle.to_dict() for name, handle in handles.items()}
         done["pending"] = None if pending is None else {n: list(c) for n, c in pending.items()}
         self.commit_log.commit(self.number, done)
