@@ -20,8 +20,6 @@ MODULE, FUNCTION = 350, 60
 
 #: What may be longer, up to how many lines, and why: path, or path and name of the function.
 EXCEPTIONS: dict[str, tuple[int, str]] = {
-    "engine/driver/driver.py": (400, "the protocol of a batch, from its cut to its commit"),
-    "engine/driver/transition.py": (400, "the protocol of a change of plan, from copy to switch"),
 }
 
 
