@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from penstock.cli import submit as command
 from penstock.cli.failure import only_own, users_part
 from penstock.cli.main import app
+from penstock.engine.errors import StepFailed, UserCode
 
 WORKER = """Job aborted due to stage failure: Task 0 in stage 4.0 failed:
 Traceback (most recent call last):
@@ -84,3 +86,16 @@ def test_bad_input_of_a_submission_is_2(
     assert result.exit_code == 2
     assert said in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_the_trace_of_a_users_function_comes_with_the_error() -> None:
+    def parse() -> int:
+        return int("x")
+
+    with pytest.raises(StepFailed) as caught:
+        UserCode(0, 3).call("parse", parse)
+    failure = pickle.loads(pickle.dumps(caught.value))
+    told = only_own(failure.trace)
+    assert 'return int("x")' in told
+    assert "engine/errors.py" not in told
+    assert told.endswith("ValueError: invalid literal for int() with base 10: 'x'")

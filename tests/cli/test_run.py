@@ -165,8 +165,8 @@ def test_a_failed_run_is_3_and_no_traceback(fails: Any) -> None:
 
 
 def test_the_users_traceback_comes_first(fails: Any) -> None:
-    failure = StepFailed("split", 0, 3, "ValueError: bad", "[]")
-    failure.trace = 'Traceback (most recent call last):\n  File "mine.py", line 3, in split'  # type: ignore[attr-defined]
+    trace = 'Traceback (most recent call last):\n  File "mine.py", line 3, in split'
+    failure = StepFailed("split", 0, 3, "ValueError: bad", "[]", trace)
     fails(failure)
     code, told = call("wordcount")
     assert code == 3

@@ -143,7 +143,7 @@ def _tell(why: BaseException, verbose: bool) -> None:
     """Show the user's own traceback first, then the failure in a line; all of it if asked for."""
     own = str(getattr(why, "trace", "") or "")
     if own:
-        say(own.rstrip())
+        say(only_own(own))
     if verbose:
         say("".join(traceback.format_exception(why)).rstrip())
     text = only_own(str(why)).strip()

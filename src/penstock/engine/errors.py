@@ -18,18 +18,24 @@ T = TypeVar("T")
 
 
 class StepFailed(PenstockError):
-    """A function of the user's failed; says which, where and on what."""
+    """A function of the user's failed; says which, where and on what.
 
-    def __init__(self, step: str, instance: int, batch_id: int, cause: str, sample: Any) -> None:
+    `trace` is the traceback of the user's function as text, for those who show it.
+    """
+
+    def __init__(
+        self, step: str, instance: int, batch_id: int, cause: str, sample: Any, trace: str = ""
+    ) -> None:
         super().__init__(
             f"step {step!r} failed in instance {instance}, batch {batch_id}: {cause}; "
             f"first rows: {sample}"
         )
         self.step, self.instance, self.batch_id = step, instance, batch_id
-        self.cause, self.sample = cause, sample
+        self.cause, self.sample, self.trace = cause, sample, trace
 
     def __reduce__(self) -> tuple[type[StepFailed], tuple[Any, ...]]:
-        return (StepFailed, (self.step, self.instance, self.batch_id, self.cause, self.sample))
+        values = (self.step, self.instance, self.batch_id, self.cause, self.sample, self.trace)
+        return (StepFailed, values)
 
 
 class SinkFailed(PenstockError):
@@ -83,11 +89,12 @@ class UserCode:
             # The last frame of a function that took too long is that of the alarm.
             where = traceback.extract_tb(error.__traceback__)[-1 - isinstance(error, TaskTimedOut)]
             cause = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-            raise self.failed(step, cause, repr(sample)) from error
+            trace = "".join(traceback.format_exception(error))
+            raise self.failed(step, cause, repr(sample), trace) from error
 
-    def failed(self, step: str, cause: str, sample: str = "[]") -> StepFailed:
+    def failed(self, step: str, cause: str, sample: str = "[]", trace: str = "") -> StepFailed:
         """Return the error of a step that failed in this task."""
-        return StepFailed(step, self.instance, self.batch_id, cause, sample)
+        return StepFailed(step, self.instance, self.batch_id, cause, sample, trace)
 
     def together(self, step: str, tables: list[pa.Table]) -> pa.Table:
         """Return the parts of a stream as one table; they must have the same columns."""

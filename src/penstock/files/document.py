@@ -2,6 +2,9 @@
 
 YAML is read by the rules of version 1.2 for plain scalars: ``no`` and ``2024-05-01`` are text,
 ``1e6`` is a number. Keys must be text and must not repeat; merge keys are not supported.
+
+PyYAML's own nodes keep the positions that errors name; a library that writes YAML back is not
+needed for that.
 """
 
 from __future__ import annotations
