@@ -14,6 +14,9 @@ from penstock.state.backup.placement import FragmentPlacement
 from penstock.state.config import StateConfig
 from penstock.state.versions import Copied, Segment
 
+#: Watermark before any row was seen, as in Spark: windows that end before 1970 are closed.
+FIRST_WATERMARK = 0
+
 #: What happens to rows that a function fails on: the run stops, or they are left out and counted.
 ON_ERROR = ("stop", "skip")
 
@@ -64,7 +67,7 @@ class BatchSpec:
         Instances that give rows of their state to others with this batch.
     shares : mapping of str to bytes
         By step: what instances made of split keys in the batch before, for the owners of the keys.
-    watermarks, previous_watermarks : mapping of str to int or None
+    watermarks, previous_watermarks : mapping of str to int
         By windowed step: event time in microseconds up to which all rows are expected to be there,
         in this batch and in the batch before.
     clean_up : bool
@@ -97,12 +100,24 @@ class BatchSpec:
     incoming: Mapping[tuple[str, int], Copied] = field(default_factory=dict)
     row_senders: Mapping[tuple[str, int], Participant] = field(default_factory=dict)
     shares: Mapping[str, bytes] = field(default_factory=dict)
-    watermarks: Mapping[str, int | None] = field(default_factory=dict)
-    previous_watermarks: Mapping[str, int | None] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    previous_watermarks: Mapping[str, int] = field(default_factory=dict)
     clean_up: bool = True
     on_error: str = "stop"
     epoch: int = 0
     token: str = ""
+
+    def watermark(self, step: str) -> int:
+        """Event time, in microseconds, up to which windows close in this batch."""
+        return self.watermarks.get(step, FIRST_WATERMARK)
+
+    def late_before(self, step: str) -> int:
+        """Event time up to which windows are closed, so that rows for them come too late.
+
+        It is the watermark of the batch before, as in Spark: windows that close in this batch still
+        take its rows.
+        """
+        return self.previous_watermarks.get(step, FIRST_WATERMARK)
 
     @property
     def attempt(self) -> Attempt:

@@ -161,4 +161,6 @@ def run_to_end(driver: Driver, cuts: Sequence[int] = ()) -> list[BatchResult]:
                 reached[name] = stop
         if ranges:
             results.append(driver.run_batch(ranges))
+    while driver.watermark_moved:
+        results.append(driver.run_batch({}))
     return results

@@ -137,6 +137,11 @@ class Driver:
         """Return the ranges of a batch that was begun and not committed; it must be run first."""
         return self.progress.pending()
 
+    @property
+    def watermark_moved(self) -> bool:
+        """Whether the last batch moved a watermark: a batch without data closes windows then."""
+        return self.progress.watermark_moved
+
     def position(self) -> dict[str, int]:
         """Return the position that every source has reached in committed batches."""
         return self.progress.position()

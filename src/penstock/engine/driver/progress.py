@@ -18,7 +18,7 @@ from penstock.state.config import StateConfig
 from penstock.state.files.rename import copy_operator, remove_operator
 
 #: By windowed step: event time in microseconds; None before there is any.
-Watermarks = dict[str, int | None]
+Watermarks = dict[str, int]
 
 
 class Progress:
@@ -46,7 +46,7 @@ class Progress:
         By stateful vertex: its committed state, as `StateHandle.to_dict` wrote it.
     shares : dict of str to bytes
         By step: shares of split keys; the owners of the keys get them with the next batch.
-    watermarks, previous_watermarks : dict of str to int or None
+    watermarks, previous_watermarks : dict of str to int
         As in `BatchSpec`.
     """
 
@@ -118,6 +118,12 @@ class Progress:
                 return _ranges(entry["ranges"])
         pending = self.last_commit().get("pending")
         return _ranges(pending) if pending else None
+
+    @property
+    def watermark_moved(self) -> bool:
+        """Whether the last batch moved a watermark: a batch without data closes windows then."""
+        before = self.previous_watermarks
+        return any(mark > before.get(name, 0) for name, mark in self.watermarks.items())
 
     def position(self) -> dict[str, int]:
         """Return the position that every source has reached in committed batches."""

@@ -166,7 +166,7 @@ class _Task:
 
     def _late_rows(self, name: str) -> Callable[[pa.RecordBatch], Any]:
         """Return the function that picks the rows which come too late for a step's windows."""
-        keyed, watermark = self.job_graph.step(name).keyed, self.spec.watermarks.get(name)
+        keyed, watermark = self.job_graph.step(name).keyed, self.spec.late_before(name)
         if not isinstance(keyed, Windowed):
             raise PenstockError(f"step {name!r} has no windows, so that no row is late for it")
         return lambda batch: keyed.late_rows(batch, watermark)
@@ -208,9 +208,8 @@ class _Task:
 
     def _close_windows(self, step: Step, keyed: Windowed, working: WorkingState) -> None:
         """Emit and remove the windows that the watermark has passed since the batch before."""
-        watermark = self.spec.watermarks.get(step.name)
-        before = self.spec.previous_watermarks.get(step.name)
-        if watermark is None or not keyed.crossed(before, watermark):
+        watermark = self.spec.watermark(step.name)
+        if not keyed.crossed(self.spec.late_before(step.name), watermark):
             return
         due = working.state.where(partial(keyed.over, watermark_us=watermark))
         closed, expired = keyed.close(due, watermark)
@@ -244,7 +243,7 @@ class _Task:
         self, name: str, keyed: Keyed, by: tuple[str, ...], batch: pa.RecordBatch
     ) -> tuple[pa.Table | None, bool]:
         """Reduce rows for a keyed step before they are sent; say whether they stayed the same."""
-        watermark = self.spec.watermarks.get(name)
+        watermark = self.spec.late_before(name)
         batch = normal_keys(batch, tuple(column for column in by if column in batch.schema.names))
         made = self.output.metrics.partial(name, keyed, batch, watermark)
         return _as_table(made), made is batch

@@ -1,8 +1,15 @@
 """A keyed reduction by window: made on the sender, merged on the receiver, closed in time.
 
-A window closes when the watermark passes its end. The watermark of a step is the largest event time
-in the batches before this one, less the lateness that is allowed; it is an input of the batch, so
-that a batch that is repeated drops and closes the same.
+Watermarks are those of Spark:
+
+1. The watermark of a step in a batch is the largest event time in the batches before it, less the
+   lateness that is allowed. It starts at 1970 and never goes back. It is an input of the batch, so
+   that a batch that is repeated drops and closes the same.
+2. A row is late for a window that ended at or before the watermark of the *batch before*; of the
+   windows of a row, each counts by itself. Windows that close in this batch still take its rows.
+3. A window closes when the watermark of the batch has reached its end.
+4. When a batch moved the watermark and there is no more data, also at the end of a source, a batch
+   without data closes windows. What no watermark has reached stays open.
 """
 
 from __future__ import annotations
@@ -136,11 +143,9 @@ class Windowed:
         rows = merge_into(self.reduce, batch, state)
         return self.emitted(rows) if self.window.emit == "changes" else None, rows
 
-    def crossed(self, before_us: int | None, now_us: int | None) -> bool:
+    def crossed(self, before_us: int, now_us: int) -> bool:
         """Whether a window may have closed between two watermarks."""
-        if now_us is None:
-            return False
-        return before_us is None or self.window.closed(now_us) > self.window.closed(before_us)
+        return self.window.closed(now_us) > self.window.closed(before_us)
 
     def over(self, rows: pa.Table, watermark_us: int) -> npt.NDArray[np.bool_]:
         """Which rows of the state are of windows that the watermark has passed."""
@@ -172,26 +177,23 @@ class Windowed:
         end = as_times(starts + self.window.size_us, out.schema.field(START).type)
         return out.add_column(out.column_names.index(START) + 1, END, end)
 
-    def advanced(self, watermark_us: int | None, seen_us: Iterable[int]) -> int | None:
+    def advanced(self, watermark_us: int, seen_us: Iterable[int]) -> int:
         """Watermark after a batch with these event times; it never goes back."""
-        marks = [time - self.window.lateness_us for time in seen_us]
-        if watermark_us is not None:
-            marks.append(watermark_us)
-        return max(marks, default=None)
+        return max([watermark_us, *(time - self.window.lateness_us for time in seen_us)])
 
 
 def advanced_watermarks(
     steps: Iterable[Step],
-    watermarks: Mapping[str, int | None],
+    watermarks: Mapping[str, int],
     seen: Iterable[Mapping[str, int]],
-) -> dict[str, int | None]:
+) -> dict[str, int]:
     """Watermarks of all steps with windows after a batch.
 
     Parameters
     ----------
     steps : iterable of Step
         All steps of the pipeline.
-    watermarks : mapping of str to int or None
+    watermarks : mapping of str to int
         Those that the batch ran with.
     seen : iterable of mapping of str to int
         Largest event time of each step, as every task saw it.
@@ -199,7 +201,7 @@ def advanced_watermarks(
     times = list(seen)
     return {
         step.name: step.keyed.advanced(
-            watermarks.get(step.name), [t[step.name] for t in times if step.name in t]
+            watermarks.get(step.name, 0), [t[step.name] for t in times if step.name in t]
         )
         for step in steps
         if isinstance(step.keyed, Windowed)

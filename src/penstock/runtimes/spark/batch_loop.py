@@ -144,7 +144,8 @@ class BatchLoop:
         while not execution.halt.is_set():
             started = time.monotonic()
             ranges = self._take()
-            if ranges:
+            if ranges or execution.driver.watermark_moved:
+                # Without data, it closes windows.
                 self.batch(ranges)
             elif all(queue.ended for queue in execution.queues.values()):
                 return
@@ -169,16 +170,16 @@ class BatchLoop:
         driver, backend, frames = execution.driver, execution.backend, execution.frames
 
         def on_batch(rows: DataFrame, batch_id: int) -> None:
-            if batch_id <= driver.batch:
+            if batch_id <= execution.spark_batch:
                 # Committed here before Spark wrote it down: done already.
                 return
-            if batch_id != driver.next_batch:
+            if batch_id != execution.spark_batch + 1:
                 raise PenstockError(
                     f"Spark goes on with batch {batch_id}, the commit log with "
-                    f"{driver.next_batch}: {execution.folder.checkpoint} is not of this query; "
+                    f"{execution.spark_batch + 1}: {execution.folder.checkpoint} is not of this query; "
                     "start with another checkpoint"
                 )
-            backend.rows = rows
+            execution.spark_batch, backend.rows = batch_id, rows
             backend.rows_of = frames[0].name if len(frames) == 1 else None
             # Spark calls this in a thread of its own, the only one that runs batches.
             execution.mailbox.own()
@@ -189,9 +190,16 @@ class BatchLoop:
                 self._cause = error
                 raise
 
+        def on_idle() -> None:
+            backend.rows = None
+            execution.mailbox.own()
+            while driver.watermark_moved and not execution.halt.is_set():
+                self.batch({})
+
         drive(
             frames,
             on_batch,
+            on_idle,
             f"{execution.folder.checkpoint}/spark",
             execution.halt,
             interval_s=execution.options.interval_s,

@@ -41,6 +41,7 @@ def frame_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
 def drive(
     steps: Sequence[Step],
     on_batch: Callable[[DataFrame, int], None],
+    on_idle: Callable[[], None],
     folder: str,
     halt: threading.Event,
     *,
@@ -56,6 +57,8 @@ def drive(
     on_batch : callable
         Gets a DataFrame and the number of the batch: the rows of a single stream, or of several
         as (source step, Arrow message).
+    on_idle : callable
+        Called between batches when no data waits, and at the end.
     folder : str
         Where Spark keeps its offsets.
     halt : threading.Event
@@ -85,7 +88,12 @@ def drive(
     try:
         while not halt.is_set():
             if query.awaitTermination(LOOK_S):
+                on_idle()
                 return
+            status = query.status
+            if not status["isTriggerActive"] and not status["isDataAvailable"]:
+                with busy:
+                    on_idle()
     finally:
         with busy:
             query.stop()

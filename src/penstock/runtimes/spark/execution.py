@@ -132,6 +132,8 @@ class Execution:
             self.recorder.event(STATE, note)
         done = self.driver.progress.last_commit()
         self._elapsed_before = float(done.get("elapsed_s", 0.0))
+        #: Number that Spark gave to the last batch of a streaming DataFrame.
+        self.spark_batch = int(done.get("spark_batch", -1))
         self._began = time.monotonic()
         reached = self.driver.position()
         self.queues = {

@@ -57,7 +57,8 @@ class BatchRecovery:
         execution, lost = self._execution, 0
 
         def attempt() -> BatchResult:
-            return execution.driver.run_batch(ranges, {"elapsed_s": execution.elapsed_s})
+            extra = {"elapsed_s": execution.elapsed_s, "spark_batch": execution.spark_batch}
+            return execution.driver.run_batch(ranges, extra)
 
         while True:
             try:
