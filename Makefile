@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java run plan test quick lint types unit docs reference bench bench-routers bench-engine bench-simulator soak faults attach-faults measured bench-loop event-logs bench-attach clean
+.PHONY: help setup java run plan test quick lint types unit docs reference bench bench-routers bench-engine bench-simulator soak differential faults attach-faults measured bench-loop event-logs bench-attach clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,10 @@ attach-faults: setup java  ## Compare attached queries of every kind, disturbed 
 	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move warm scale
 	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move kill
 	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move thread
+
+differential: setup java  ## Compare many more examples with Spark's own queries, by a fresh seed that is printed
+	@seed=$${PENSTOCK_SEED:-$$(date +%s)}; echo "PENSTOCK_SEED=$$seed"; \
+	  PENSTOCK_SEED=$$seed PENSTOCK_EXAMPLES=$${PENSTOCK_EXAMPLES:-50} $(BIN)/pytest tests/differential
 
 faults: setup java  ## Crash points by the thousand, every kind of fault, random schedules; takes hours
 	PENSTOCK_CRASHES=2000 $(BIN)/pytest tests/engine/test_crash_points.py -q

@@ -109,3 +109,9 @@ def test_a_key_without_equality_is_refused_when_the_pipeline_is_built() -> None:
     rows = Rows(pa.table({"k": pa.array([[("a", 1)]], kind)}))
     with pytest.raises(NotAllowed, match=r"step 'count'.*maps and unions have no equality"):
         Pipeline("p").source("rows", rows).aggregate("count", by="k", n=F.count())
+
+
+def test_the_last_row_of_a_key_of_any_type_is_found() -> None:
+    keys = pa.array([[1], None, [1], [], None])
+    out = Memory(batches={0: pa.table({"k": keys, "n": range(5)})})
+    assert out.latest("k").column("n").to_pylist() == [2, 3, 4]

@@ -157,6 +157,12 @@ def test_a_sum_that_does_not_fit_is_an_error(values: pa.Array, cuts: list[int]) 
         aggregated(values, cuts, t=F.sum("v"))
 
 
+def test_an_average_that_does_not_fit_is_an_error() -> None:
+    values = pa.array([Decimal(10**30)], pa.decimal128(38, 6))
+    with pytest.raises(StepFailed, match=r"does not fit the type decimal128\(38, 10\)"):
+        aggregated(values, [], m=F.avg("v"))
+
+
 def test_sums_in_between_may_be_large_and_a_wider_type_has_room() -> None:
     values = pa.array([2**63 - 1, 1, -5], pa.int64())
     assert aggregated(values, [], t=F.sum("v"))[1]["t"] == 2**63 - 5

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
+from penstock.common.arrow_keys import distinct_keys, normal_keys
 from penstock.common.keywords import class_keywords
 from penstock.pipeline.steps import Attempt, StagedFile
 
@@ -47,9 +49,10 @@ class Memory:
         table = self.table()
         if not table.num_rows:
             return table
-        numbered = table.append_column("__row", pa.array(range(table.num_rows)))
-        last = numbered.group_by(list(by), use_threads=False).aggregate([("__row", "max")])
-        return table.take(last.column("__row_max"))
+        keys = distinct_keys(normal_keys(table.select(list(by)), by), by)
+        last = np.zeros(len(keys.hashes), dtype=np.int64)
+        np.maximum.at(last, keys.of_row, np.arange(table.num_rows))
+        return table.take(pa.array(np.sort(last)))
 
 
 @class_keywords

@@ -17,7 +17,7 @@ from penstock.model import InvalidValue
 from penstock.state.config import StateConfig
 from penstock.state.files.rename import copy_operator, remove_operator
 
-#: By windowed step: event time in microseconds; None before there is any.
+#: By windowed step: event time in microseconds; a step that saw no row yet is left out, or has 0.
 Watermarks = dict[str, int]
 
 

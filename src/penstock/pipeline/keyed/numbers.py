@@ -151,7 +151,13 @@ def averages(added: Any, counted: Any) -> Any:
         for total, count in zip(added.to_pylist(), counted.to_pylist(), strict=True)
     ]
     if _TYPES.is_decimal(kind):
-        return pa.chunked_array([pa.array(made, kind)])
+        try:
+            return pa.chunked_array([pa.array(made, kind)])
+        except pa.ArrowInvalid as error:
+            raise NotAllowed(
+                f"an average of decimals does not fit the type {kind} ({error}); cast the column "
+                "to fewer digits, or to floating point"
+            ) from error
     whole = [None if value is None else int(value) for value in made]
     return pa.chunked_array([pa.array(whole, pa.int64()).cast(kind)])
 

@@ -176,8 +176,8 @@ class BatchLoop:
             if batch_id != execution.spark_batch + 1:
                 raise PenstockError(
                     f"Spark goes on with batch {batch_id}, the commit log with "
-                    f"{execution.spark_batch + 1}: {execution.folder.checkpoint} is not of this query; "
-                    "start with another checkpoint"
+                    f"{execution.spark_batch + 1}: {execution.folder.checkpoint} is not of this "
+                    "query; start with another checkpoint"
                 )
             execution.spark_batch, backend.rows = batch_id, rows
             backend.rows_of = frames[0].name if len(frames) == 1 else None
