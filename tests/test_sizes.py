@@ -19,8 +19,7 @@ SOURCE = ROOT / "src" / "penstock"
 MODULE, FUNCTION = 350, 60
 
 #: What may be longer, up to how many lines, and why: path, or path and name of the function.
-EXCEPTIONS: dict[str, tuple[int, str]] = {
-}
+EXCEPTIONS: dict[str, tuple[int, str]] = {}
 
 
 def key(path: Path) -> str:

@@ -115,21 +115,7 @@ class Execution:
             options.rename,
             options.forget,
         )
-        self.recorder = MetricsRecorder(
-            RunRecord(
-                self.id,
-                self.name,
-                self.strategy.name,
-                time.time(),
-                config={"queue": options.queue.size},
-            ),
-            options.store or self.folder.path / "metrics.sqlite",
-            own=options.store is None,
-            next_batch=lambda: self.driver.next_batch,
-        )
-        self.recorder.plan(self.plan, FIRST)
-        for note in self.driver.progress.commit_log.notes:
-            self.recorder.event(STATE, note)
+        self.recorder = self._recorder()
         done = self.driver.progress.last_commit()
         self._elapsed_before = float(done.get("elapsed_s", 0.0))
         #: Number that Spark gave to the last batch of a streaming DataFrame.
@@ -143,6 +129,21 @@ class Execution:
             for step in self.job_graph.pipeline.steps
             if step.source is not None and is_source(step.source)
         }
+
+    def _recorder(self) -> MetricsRecorder:
+        """Make what writes metrics and events beside the run."""
+        options = self.options
+        config = {"queue": options.queue.size}
+        recorder = MetricsRecorder(
+            RunRecord(self.id, self.name, self.strategy.name, time.time(), config=config),
+            options.store or self.folder.path / "metrics.sqlite",
+            own=options.store is None,
+            next_batch=lambda: self.driver.next_batch,
+        )
+        recorder.plan(self.plan, FIRST)
+        for note in self.driver.progress.commit_log.notes:
+            recorder.event(STATE, note)
+        return recorder
 
     def warm_up(self) -> None:
         """Start the Python workers, and see that all executors reach the folders of the run."""
