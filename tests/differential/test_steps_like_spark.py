@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,21 @@ SHARED = [
         "list of lists",
     ),
 ]
+
+#: Sums of these are exact however they are cut.
+NUMBERS = {
+    pa.int32(): (0, 1, -7, 2**31 - 1),
+    pa.int64(): (0, 3, -9, 2**40),
+    pa.float32(): (0.5, -0.25, math.nan, math.inf, -math.inf, -0.0),
+    pa.float64(): (1.5, -2.25, math.nan, -math.inf, 0.0),
+    pa.decimal128(9, 2): (Decimal("0.01"), Decimal("-99.99"), Decimal("1234567.89")),
+    pa.decimal128(38, 6): (Decimal("0.000001"), Decimal(10**27), Decimal("-5.5")),
+}
+ORDERED = {
+    **NUMBERS,
+    **{KEYS[name][0]: KEYS[name][1] for name in ("string", "binary", "bool", "date32[day]")},
+    pa.timestamp("us", "UTC"): KEYS["timestamp[us, tz=UTC]"][1],
+}
 
 
 @st.composite
@@ -65,6 +82,36 @@ def test_keys(spark: Any, tmp_path_factory: Any, name: str, data: Any) -> None:
     sides = Sides(spark, tmp_path_factory.mktemp("keys"), tables)
     found = sides.final(lambda rows: rows.aggregate("n", by="k", n=F.count(), t=F.sum("v")), by="k")
     require_equal(found, sides.query("select k, count(*) as n, sum(v) as t from rows group by k"))
+    sides.close()
+
+
+@examples(4)
+@seed(SEED)
+@given(st.data())
+def test_functions(spark: Any, tmp_path_factory: Any, data: Any) -> None:
+    """Every function over every type that has it, in one query."""
+    types = list(ORDERED.items())
+    made: dict[str, Any] = {"n": F.count()}
+    sql = ["count(*) as n"]
+    for number, (kind, _) in enumerate(types):
+        column = f"v{number}"
+        there = f"filter (where {column} is not null)"
+        made |= {f"{column}_low": F.min(column), f"{column}_high": F.max(column)}
+        sql += [f"min({column}) as {column}_low", f"max({column}) as {column}_high"]
+        made |= {f"{column}_first": F.first(column), f"{column}_last": F.last(column, "o")}
+        sql += [
+            f"min_by({column}, o) {there} as {column}_first",
+            f"max_by({column}, o) {there} as {column}_last",
+        ]
+        made[f"{column}_top"] = F.top(2, column)
+        listed = f"collect_list(named_struct('{column}', {column})) {there}"
+        sql.append(f"slice(sort_array({listed}, false), 1, 2) as {column}_top")
+        if kind in NUMBERS:
+            made |= {f"{column}_sum": F.sum(column), f"{column}_avg": F.avg(column)}
+            sql += [f"sum({column}) as {column}_sum", f"avg({column}) as {column}_avg"]
+    sides = Sides(spark, tmp_path_factory.mktemp("functions"), data.draw(keyed(types)))
+    found = sides.final(lambda rows: rows.aggregate("all", by="k", reduce=made), by="k")
+    require_equal(found, sides.query(f"select k, {', '.join(sql)} from rows group by k"))
     sides.close()
 
 
