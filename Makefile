@@ -60,7 +60,7 @@ unit: setup java  ## Run the tests, those in docstrings and documents included
 	$(BIN)/pytest --cov --cov-report=term
 
 quick: setup  ## Run the tests without Spark and without the slow ones, in about a minute
-	$(BIN)/pytest -q --hypothesis-profile=quick -m "not spark and not slow and not measured" tests
+	$(BIN)/pytest -q -n auto --hypothesis-profile=quick -m "not spark and not slow and not measured" tests
 
 docs: setup  ## Build the documentation into build/docs; a warning is an error
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -b html docs build/docs

@@ -130,7 +130,7 @@ def test_a_driver_must_end_as_its_fault_ends_it(
     child: Any, kind: str, script: str, good: bool
 ) -> None:
     driver = child(kind, script)
-    assert ("was killed" in driver.await_end()) == (script == KILL)
+    assert ("was killed" in driver.await_exit()) == (script == KILL)
     assert driver.ended_as_it_must() is good
     driver.end()
 
@@ -153,7 +153,7 @@ def test_a_stopped_driver_does_not_stay_behind(child: Any) -> None:
     driver = child("pause-driver", STOP)
     driver.await_stop()
     driver.end()
-    assert driver.await_end() == "was killed"
+    assert driver.await_exit() == "was killed"
     assert driver._process.returncode == -signal.SIGKILL
 
 

@@ -48,6 +48,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.spark
 def test_one_session_after_the_other_in_a_process() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SESSIONS], capture_output=True, text=True, timeout=180, check=False

@@ -68,7 +68,7 @@ class FakeExecution:
         self.retries = 0
         self.driver = self.recorder = self
         self.executors = FakeExecutors(self.all, self.runtime)
-        self.elapsed_s = 0.0
+        self.elapsed_s, self.spark_batch = 0.0, -1
         self.rebased = 0
         self.outcomes: list[Exception | str] = ["done"]
         source = SimpleNamespace(name="lines", source=object())
