@@ -31,8 +31,8 @@ class Grammar:
     >>> grammar.read("scale@batch=5:too=7")
     Traceback (most recent call last):
     ...
-    penstock.common.errors.InvalidValue: parameter setting of fault scale must be one of to; did \
-you mean 'to'?, got 'too'
+    penstock.common.errors.InvalidValue: parameter setting of fault scale must be one of to, got \
+'too'; did you mean 'to'?
 
     Parameters
     ----------
