@@ -1,0 +1,1 @@
+"""Kafka: a source whose offsets are positions, and a sink that writes each batch once."""

@@ -1,0 +1,297 @@
+"""A real Kafka broker for tests and demonstrations: one node, on loopback, bounded in time.
+
+The broker's jars are resolved by name and version through Maven, once, and kept in the user's
+cache folder. Where neither the jars nor Maven and Java are there, `missing` says so.
+
+1. `Broker.start` formats a folder for a single node that is broker and controller (KRaft), starts
+   it on free ports, and waits until it answers.
+2. `stop` ends it as an operator would, `kill` as a crash would; `start` goes on with its data on
+   the same ports.
+3. Whatever happens to this process, the broker ends after `lifetime_s` at the latest.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from penstock.common.errors import PenstockError
+
+Artifact = tuple[str, str, str]
+
+#: The broker, by group, name and version.
+KAFKA: Artifact = ("org.apache.kafka", "kafka_2.13", "4.1.0")
+
+#: Spark's connector and what it needs besides Spark: the newest that could be had, which runs on
+#: Spark 4.3.
+CONNECTOR: tuple[Artifact, ...] = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.commons", "commons-pool2", "2.12.1"),
+    ("org.apache.kafka", "kafka-clients", "3.9.1"),
+)
+
+#: Who may log in at the listener that asks for a name and a password.
+USER, PASSWORD = "penstock", "a-secret-of-the-tests"
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>penstock</groupId><artifactId>jars</artifactId><version>1</version>
+<dependencies>{}</dependencies></project>
+"""
+_DEPENDENCY = """
+<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>
+"""
+_ALONE = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+)
+
+_PROPERTIES = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl},\\
+  CONTROLLER://127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,\\
+  SASL_PLAINTEXT:SASL_PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=\\
+  org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+log.dirs={logs}
+auto.create.topics.enable=false
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+
+class BrokerFailed(PenstockError):
+    """The broker did not start, or its jars could not be had; says why."""
+
+
+def cache_folder() -> Path:
+    """Return the folder where jars are kept: ``penstock`` in the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+
+
+def missing() -> str:
+    """Say why no broker can be started here; empty if one can. Gets its jars if they can be had."""
+    if find_spec("confluent_kafka") is None:
+        return "the client of Kafka is not installed: pip install 'penstock[kafka]'"
+    if shutil.which("java") is None:
+        return "a Kafka broker needs Java, which is not on the PATH"
+    try:
+        jars(KAFKA)
+    except BrokerFailed as error:
+        return f"the jars of Kafka are not in {_folder(KAFKA)} and could not be had: {error}"
+    return ""
+
+
+def jars(*artifacts: Artifact, alone: bool = False) -> Path:
+    """Return a folder with published artifacts and all that they depend on.
+
+    Parameters
+    ----------
+    artifacts : tuple of str
+        Group, name and version of each; the folder is named after the first.
+    alone : bool
+        Leave out what they depend on.
+
+    Raises
+    ------
+    BrokerFailed
+        When Maven does not find them.
+    """
+    folder = _folder(artifacts[0])
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    more = _ALONE if alone else ""
+    wanted = "".join(_DEPENDENCY.format(*map(escape, one), more) for one in artifacts)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        Path(scratch, "pom.xml").write_text(_POM.format(wanted))
+        copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
+        try:
+            ran = subprocess.run(
+                [*copy, "-DincludeScope=runtime"],
+                cwd=scratch,
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
+        except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+            raise BrokerFailed(f"Maven did not get {':'.join(artifacts[0])}: {error}") from error
+        if ran.returncode != 0:
+            raise BrokerFailed(f"Maven did not get {':'.join(artifacts[0])}: {ran.stdout[-800:]}")
+        try:
+            Path(scratch, "jars").rename(folder)
+        except OSError:
+            # Another process was faster.
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+def _folder(artifact: Artifact) -> Path:
+    return cache_folder() / "jars" / "-".join(artifact[1:])
+
+
+@dataclass
+class Broker:
+    """One Kafka node in a folder of its own.
+
+    Parameters
+    ----------
+    folder : Path
+        For settings and data.
+    lifetime_s : float
+        Seconds after which it ends, whatever happens.
+
+    Attributes
+    ----------
+    servers, sasl_servers : str
+        Address for clients, and for those that log in as `USER`.
+    """
+
+    folder: Path
+    lifetime_s: float = 900.0
+    servers: str = ""
+    sasl_servers: str = ""
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self, timeout_s: float = 90.0) -> Broker:
+        """Start it, with the data that it has, and wait until it answers."""
+        settings = self.folder / "server.properties"
+        if not self.servers:
+            self._prepare(settings)
+        command = [*_java("-Xmx512m"), "kafka.Kafka", str(settings)]
+        with (self.folder / "output.txt").open("ab") as output:
+            self._process = subprocess.Popen(
+                ["timeout", "-k", "5", f"{self.lifetime_s:.0f}", *command],
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._await(timeout_s)
+        return self
+
+    def _prepare(self, settings: Path) -> None:
+        plain, sasl, controller = _free_ports(3)
+        self.servers, self.sasl_servers = f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}"
+        settings.write_text(
+            _PROPERTIES.format(
+                plain=plain,
+                sasl=sasl,
+                controller=controller,
+                logs=self.folder / "data",
+                user=USER,
+                password=PASSWORD,
+            )
+        )
+        number = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = [*_java("-Xmx128m"), "kafka.tools.StorageTool", "format"]
+        ran = subprocess.run(
+            [*tool, "--cluster-id", number.replace("-", "A"), "-c", str(settings)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        if ran.returncode != 0:
+            raise BrokerFailed(f"Kafka could not format its folder: {ran.stdout}{ran.stderr}")
+
+    def _await(self, timeout_s: float) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        give_up = time.monotonic() + timeout_s
+        client = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        while time.monotonic() < give_up:
+            if self._process is None or self._process.poll() is not None:
+                break
+            try:
+                if client.list_topics(timeout=2).brokers:
+                    return
+            except Exception:  # noqa: BLE001, S112 - it is not there yet, whatever the client says
+                continue
+        said = (self.folder / "output.txt").read_text()[-1500:]
+        self.kill()
+        raise BrokerFailed(f"Kafka did not answer within {timeout_s:g} s: {said}")
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Let it end by itself."""
+        self._end(signal.SIGTERM, timeout_s)
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        self._end(signal.SIGKILL, 10.0)
+
+    def _end(self, by: signal.Signals, timeout_s: float) -> None:
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        os.killpg(process.pid, by)
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10.0)
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        """Create a topic."""
+        from confluent_kafka.cimpl import NewTopic
+
+        made = NewTopic(topic, partitions, 1, config=config)
+        # The client must live until the broker has answered.
+        client = self.admin
+        client.create_topics([made])[topic].result(30)
+
+    @property
+    def admin(self) -> Any:
+        """A client that creates and changes topics."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+
+@contextmanager
+def broker(lifetime_s: float = 900.0) -> Iterator[Broker]:
+    """Start a broker in a folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="penstock-kafka-") as folder:
+        made = Broker(Path(folder), lifetime_s)
+        try:
+            yield made.start()
+        finally:
+            made.kill()
+
+
+def _java(memory: str) -> list[str]:
+    # Quick to start: what it does here is over before the best compiler has paid.
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    return ["java", memory, *quick, "-cp", f"{jars(KAFKA)}/*"]
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        ports = []
+        for _ in range(count):
+            listener = held.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            ports.append(int(listener.getsockname()[1]))
+        return ports
