@@ -87,7 +87,7 @@ def test_edges_round_trip_as_matrices() -> None:
 
 
 def test_imbalance_of_a_batch() -> None:
-    _, instances, _, _ = a_batch("r", 0)
+    _, instances, *_ = a_batch("r", 0)
     lin, lit = imbalance(instances, {"count"})
     assert lit == {"count": pytest.approx(1 / 3)}  # tuples 10 and 20
     assert lin == pytest.approx(1 / 3)  # node-0 works 40 ms, node-1 80

@@ -130,7 +130,7 @@ class Board:
         latency = summary["latency_ms"] or {}
         for name, value in (
             ("rows in / out", f"{summary['rows_in']:,} / {summary['rows_out']:,}"),
-            ("rows lost / duplicated", f"{summary['rows_lost']} / {summary['rows_duplicated']}"),
+            ("rows lost / duplicated", _compared(summary)),
             ("throughput", f"{number(summary['throughput'])} rows/s"),
             *((f"latency {p}", milliseconds(latency.get(p))) for p in ("p50", "p95", "p99")),
             ("batches", str(summary["batches"])),
@@ -140,7 +140,8 @@ class Board:
             ("nodes used", str(summary["nodes_used"])),
             ("decisions", str(summary["decisions"])),
         ):
-            table.add_row(name, value)
+            if value:
+                table.add_row(name, value)
         console = Console()
         console.print(
             Panel(table, title=f"{summary['topology']} under {summary['strategy']}", expand=False)
@@ -252,3 +253,9 @@ def _grid(columns: list[list[tuple[str, str]]], start: int) -> Table:
             cells += [name, value, ""]
         grid.add_row(*cells[:-1])
     return grid
+
+
+def _compared(summary: Mapping[str, Any]) -> str:
+    """Write what the comparison of input and output found; nothing where Spark alone does both."""
+    lost, duplicated = summary["rows_lost"], summary["rows_duplicated"]
+    return "" if lost is None else f"{lost} / {duplicated}"

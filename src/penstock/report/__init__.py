@@ -1,6 +1,5 @@
-"""The HTML report of a run, and the summary that it shares with the command."""
+"""Summaries of runs, and the parts of HTML pages without scripts."""
 
-from penstock.report.page import render_report, write_report
 from penstock.report.summary import Latency, Summary, summarise
 
-__all__ = ["Latency", "Summary", "render_report", "summarise", "write_report"]
+__all__ = ["Latency", "Summary", "summarise"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from penstock.store.derived import intervals_s
 from penstock.store.histogram import Histogram
-from penstock.store.records import BatchRecord, InstanceRecord
+from penstock.store.records import BatchRecord
 from penstock.store.totals import Totals
 
 #: A plot has at most so many points; a longer run puts several batches into one.
@@ -54,15 +54,6 @@ class Point:
     latency: Histogram
 
 
-@dataclass(frozen=True)
-class Strip:
-    """Load of one instance over time: cores (or share of the time) in each stretch of it."""
-
-    operator: str
-    index: int
-    cells: tuple[tuple[float, float, float], ...] = field(default=())
-
-
 def points_of(
     batches: Sequence[BatchRecord], origin_s: float, most: int = MOST_POINTS
 ) -> tuple[Point, ...]:
@@ -100,40 +91,6 @@ def points_of(
             )
         )
     return tuple(found)
-
-
-def strips_of(
-    points: Sequence[Point],
-    instances: Iterable[InstanceRecord],
-    load_ms: Callable[[InstanceRecord], float | None],
-) -> tuple[Strip, ...]:
-    """Load of each instance at each point, operators in the order in which they come.
-
-    Parameters
-    ----------
-    points : sequence of Point
-    instances : iterable of InstanceRecord
-    load_ms : callable
-        The load of one instance in one batch; None leaves a gap.
-    """
-    at = {b: i for i, p in enumerate(points) for b in range(p.first, p.last + 1)}
-    sums: dict[tuple[str, int], dict[int, float]] = {}
-    for instance in instances:
-        own = sums.setdefault((instance.operator, instance.index), {})
-        value, point = load_ms(instance), at.get(instance.batch)
-        if value is not None and point is not None:
-            own[point] = own.get(point, 0.0) + value
-    ends = [p.start_s for p in points[1:]] + [p.end_s for p in points[-1:]]
-    order = {name: i for i, name in enumerate(dict.fromkeys(op for op, _ in sums))}
-    strips: list[Strip] = []
-    for (name, index), values in sorted(sums.items(), key=lambda kv: (order[kv[0][0]], kv[0][1])):
-        cells = []
-        for i, load in sorted(values.items()):
-            start_s, end_s = points[i].start_s, ends[i]
-            if end_s > start_s:
-                cells.append((start_s, end_s, load / 1000.0 / (end_s - start_s)))
-        strips.append(Strip(name, index, tuple(cells)))
-    return tuple(strips)
 
 
 def _rate(rows: float, span_s: float) -> float | None:

@@ -59,14 +59,13 @@ svg .small, svg .tag { font-size: 11px; }
 .dot { stroke: none; }
 .dot.s0 { fill: var(--s0); } .dot.s1 { fill: var(--s1); } .dot.s2 { fill: var(--s2); }
 .dot.s3 { fill: var(--s3); } .dot.s4 { fill: var(--s4); } .dot.s5 { fill: var(--s5); }
-.heat { fill: var(--s1); stroke: none; } .bg { background: var(--s1); }
-.h0 { opacity: .06; } .h1 { opacity: .16; } .h2 { opacity: .28; } .h3 { opacity: .4; }
-.h4 { opacity: .54; } .h5 { opacity: .68; } .h6 { opacity: .84; } .h7 { opacity: 1; }
 .legend { display: flex; flex-wrap: wrap; gap: .1rem .9rem; font-size: .82rem; color: var(--dim); }
 .legend .key { width: 24px; height: 8px; margin-right: .35rem; vertical-align: middle; }
-.swatch { display: inline-block; width: 14px; height: 10px; vertical-align: -1px; }
 .none { color: var(--dim); margin: .6rem 0; }
 .box { overflow-x: auto; }
+.finding { margin: .6rem 0; padding: .6rem .75rem; overflow-wrap: anywhere; font-size: .95rem; }
+.finding p { margin: .5rem 0 0; } .finding .sub { margin: 0 0 .2rem; font-size: .82rem; }
+.finding + .charts, .cards + .charts { margin-top: .9rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td {
   text-align: left; vertical-align: top; padding: .45rem .75rem;

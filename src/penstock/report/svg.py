@@ -1,4 +1,4 @@
-"""Line charts, step charts and heat strips as inline SVG: pure functions from values to text.
+"""Line charts and step charts as inline SVG: pure functions from values to text.
 
 Colours come from the classes ``s0``, ``s1``, ... of the page, so that one drawing serves the light
 and the dark scheme. Widths are in units of the drawing, which scales to the room that it has.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock.report.series import Strip
 from penstock.report.text import clock, escape, number, ticks, time_ticks
 
 WIDTH = 480.0
@@ -21,12 +20,6 @@ COLOURS = 6
 
 #: Room that the number of an event takes above a chart.
 TAG_ROOM = 26.0
-
-#: Shades of a heat strip.
-SHADES = 8
-
-#: Instances that a heat strip shows.
-MOST_STRIPS = 48
 
 
 @dataclass(frozen=True)
@@ -106,48 +99,6 @@ def line_chart(
         parts.append(_line(line, i % COLOURS, frame, y, step))
     legend = _legend(lines) if len(lines) > 1 else ""
     return _figure(title, note, legend, _svg(title, HEIGHT, parts))
-
-
-def heat_strip(title: str, strips: Sequence[Strip], frame: Axes, *, note: str = "") -> str:
-    """Draw one row of shades over time for each instance; an empty place was not measured."""
-    values = [v for strip in strips for _, _, v in strip.cells]
-    if not values:
-        return _figure(title, note, "", '<p class="none">Nothing was measured.</p>')
-    if len(strips) > MOST_STRIPS:
-        busiest = sorted(strips, key=lambda s: -sum((b - a) * v for a, b, v in s.cells))
-        chosen = set(busiest[:MOST_STRIPS])
-        note = f"{note} The {MOST_STRIPS} busiest of {len(strips)} instances.".strip()
-        strips = [s for s in strips if s in chosen]
-    top = max(values) or 1.0
-    row = 16.0 if len(strips) <= 24 else 11.0
-    height = TOP + row * len(strips) + BOTTOM
-    shades: list[list[str]] = [[] for _ in range(SHADES)]
-    parts = [_time_axis(frame, height)]
-    shown = ""
-    for i, strip in enumerate(strips):
-        at = TOP + i * row
-        # Narrow rows name an operator once, wide ones number every instance.
-        name = f"{_short(strip.operator)} {strip.index}" if row > 12 else _short(strip.operator)
-        if row > 12 or strip.operator != shown:
-            middle = at + row / 2 + 4
-            full = escape(f"{strip.operator}[{strip.index}]")
-            label = f"<title>{full}</title>{escape(name)}"
-            parts.append(
-                f'<text x="{LEFT - 6:.1f}" y="{middle:.1f}" class="y small">{label}</text>'
-            )
-        shown = strip.operator
-        for start_s, end_s, value in strip.cells:
-            left, right = frame.x(start_s), frame.x(end_s)
-            shade = min(SHADES - 1, int(value / top * SHADES))
-            wide, high = max(right - left, 0.5), row - 1.5
-            shades[shade].append(f"M{left:.1f} {at:.1f}h{wide:.1f}v{high:.1f}h-{wide:.1f}z")
-    for shade, cells in enumerate(shades):
-        if cells:
-            parts.append(f'<path class="heat h{shade}" d="{"".join(cells)}"/>')
-    parts.append(_marks(frame, height))
-    key = "".join(f'<i class="swatch bg h{s}"></i>' for s in range(SHADES))
-    legend = f'<div class="legend"><span>0 {key} {escape(number(top))}</span></div>'
-    return _figure(title, note, legend, _svg(title, height, parts))
 
 
 def _line(line: Line, colour: int, frame: Axes, y: Callable[[float], float], step: bool) -> str:
@@ -233,7 +184,3 @@ def _svg(title: str, height: float, parts: Sequence[str]) -> str:
 def _figure(title: str, note: str, legend: str, body: str) -> str:
     small = f" <small>{escape(note)}</small>" if note else ""
     return f"<figure><figcaption>{escape(title)}{small}</figcaption>{legend}{body}</figure>"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 6 else name[:5] + "\u2026"

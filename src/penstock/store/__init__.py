@@ -8,6 +8,7 @@ from penstock.store.derived import imbalance
 from penstock.store.edge_record import EdgeRecord
 from penstock.store.errors import StoreError
 from penstock.store.histogram import Histogram
+from penstock.store.operator_record import OperatorRecord
 from penstock.store.records import (
     DECISION,
     BatchRecord,
@@ -31,6 +32,7 @@ __all__ = [
     "InstanceRecord",
     "MetricsStore",
     "NodeRecord",
+    "OperatorRecord",
     "PlanRecord",
     "RunRecord",
     "RunRecords",

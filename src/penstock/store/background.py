@@ -79,6 +79,7 @@ class BackgroundWriter:
         self._closing = False
         self._store: MetricsStore | None = None
         self._why = "they came faster than the store takes them"
+        self._trouble = ""
         self._told_dropped = 0
         self._numbers: Callable[[], int] | None = None
         #: Records that were dropped so far.
@@ -89,6 +90,11 @@ class BackgroundWriter:
     def number_events_by(self, number: Callable[[], int]) -> None:
         """Let the event that tells of dropped records have a number of the run's own."""
         self._numbers = number
+
+    @property
+    def trouble(self) -> str:
+        """Why the store cannot be written for now; empty while it can."""
+        return self._trouble
 
     def put(self, write: Write) -> None:
         """Have something written, soon."""
@@ -161,6 +167,7 @@ class BackgroundWriter:
                 self._busy = True
             try:
                 self._write(write, run)
+                self._trouble = ""
                 pause_s = FIRST_PAUSE_S
             except PenstockError as error:
                 self._failed(write, error)
@@ -223,7 +230,7 @@ class BackgroundWriter:
             return
         if self._why != str(error):
             _LOG.warning("%s; it is tried again, and the run goes on", error)
-        self._why = str(error)
+        self._why = self._trouble = str(error)
         self._forget_store()
         with self._changed:
             self._run_due = not self._closing

@@ -79,16 +79,17 @@ class FieldChecks:
                 raise InvalidValue(name, self.owner, "a finite number of at least 0", value)
             object.__setattr__(self.record, name, number)
 
-    def json(self, *fields: str) -> None:
+    def json(self, *fields: str, kind: type = dict) -> None:
         """Keep what will be read back: lists for tuples, plain numbers for NumPy's."""
         for name in fields:
             value = getattr(self.record, name)
-            if not value and isinstance(value, dict):
+            if not value and isinstance(value, kind):
                 continue
             try:
                 plain = json.loads(json_text(value))
             except (TypeError, ValueError, RecursionError):
                 plain = None
-            if not isinstance(plain, dict):
-                raise InvalidValue(name, self.owner, "a mapping that JSON can hold", value)
+            if not isinstance(plain, kind):
+                what = "a mapping" if kind is dict else "a list"
+                raise InvalidValue(name, self.owner, f"{what} that JSON can hold", value)
             object.__setattr__(self.record, name, plain)

@@ -12,8 +12,10 @@ from typing import Any
 
 from penstock.common.errors import InvalidValue
 from penstock.model import Plan
+from penstock.store.edge_record import EdgeRecord
 from penstock.store.field_checks import FieldChecks
 from penstock.store.histogram import EMPTY, Histogram
+from penstock.store.operator_record import OperatorRecord
 
 #: Kind of the events that are decisions of the control loop.
 DECISION = "decision"
@@ -297,6 +299,9 @@ class RunRecords:
     instances: tuple[InstanceRecord, ...] = ()
     plans: tuple[PlanRecord, ...] = ()
     events: tuple[EventRecord, ...] = ()
+    edges: tuple[EdgeRecord, ...] = ()
+    nodes: tuple[NodeRecord, ...] = ()
+    operators: tuple[OperatorRecord, ...] = ()
 
     @property
     def decisions(self) -> tuple[EventRecord, ...]:

@@ -103,6 +103,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (run, number)
         )""",
     ),
+    (
+        """CREATE TABLE penstock_operators (
+            run TEXT NOT NULL,
+            batch BIGINT NOT NULL,
+            operator TEXT NOT NULL,
+            late_rows BIGINT NOT NULL,
+            watermark_us BIGINT,
+            hot_keys TEXT NOT NULL,
+            state TEXT NOT NULL,
+            PRIMARY KEY (run, batch, operator),
+            FOREIGN KEY (run, batch) REFERENCES penstock_batches (run, batch) ON DELETE CASCADE
+        )""",
+    ),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from penstock.store.dialect import Cursor, Database, database_of
 from penstock.store.edge_record import EdgeRecord
 from penstock.store.errors import StoreError
 from penstock.store.field_checks import LARGEST
+from penstock.store.operator_record import OperatorRecord
 from penstock.store.records import (
     BatchRecord,
     EventRecord,
@@ -29,6 +31,7 @@ from penstock.store.tables import (
     EVENTS,
     INSTANCES,
     NODES,
+    OPERATORS,
     PLANS,
     RUNS,
     Table,
@@ -96,8 +99,7 @@ class MetricsStore:
         Raises
         ------
         StoreError
-            When there is no such store, it cannot be reached or written, it holds something else,
-            or it was written by a newer Penstock.
+            When there is none, it cannot be reached or written, or it holds something else.
         """
         store = cls(database_of(place, read_only=read_only), keep_detail, read_only)
         try:
@@ -135,20 +137,20 @@ class MetricsStore:
         instances: Sequence[InstanceRecord] = (),
         edges: Sequence[EdgeRecord] = (),
         nodes: Sequence[NodeRecord] = (),
+        operators: Sequence[OperatorRecord] = (),
     ) -> None:
         """Write a batch with its detail, all or nothing, over what it left before.
 
         Raises
         ------
-        InvalidValue
-            When detail belongs to another batch, or says the same thing twice.
-        StoreError
-            When the run is not there, or nothing could be written.
+        InvalidValue, StoreError
+            When detail is of another batch, or said twice; when the run is not there.
         """
         detail: tuple[tuple[Table[Any], Sequence[Any]], ...] = (
             (INSTANCES, instances),
             (EDGES, edges),
             (NODES, nodes),
+            (OPERATORS, operators),
         )
         for table, records in detail:
             _check_detail(batch, table, records)
@@ -228,26 +230,35 @@ class MetricsStore:
         last : int or None
             The last so many; None for all.
         """
-        return self._of_batches(BATCHES, run, since, last, before)
+        return self._of_batches(BATCHES, run, since=since, before=before, last=last)
 
-    def instances(
-        self, run: str, *, since: int = 0, last: int | None = None
-    ) -> tuple[InstanceRecord, ...]:
+    def instances(self, run: str, **window: int | None) -> tuple[InstanceRecord, ...]:
         """Instances in those batches, by batch, operator and index."""
-        return self._of_batches(INSTANCES, run, since, last)
+        return self._of_batches(INSTANCES, run, **window)
 
-    def edges(self, run: str, *, since: int = 0, last: int | None = None) -> tuple[EdgeRecord, ...]:
+    def edges(self, run: str, **window: int | None) -> tuple[EdgeRecord, ...]:
         """Edges in those batches, by batch and names."""
-        return self._of_batches(EDGES, run, since, last)
+        return self._of_batches(EDGES, run, **window)
 
-    def nodes(self, run: str, *, since: int = 0, last: int | None = None) -> tuple[NodeRecord, ...]:
+    def nodes(self, run: str, **window: int | None) -> tuple[NodeRecord, ...]:
         """Nodes in those batches, by batch and name."""
-        return self._of_batches(NODES, run, since, last)
+        return self._of_batches(NODES, run, **window)
+
+    def operators(self, run: str, **window: int | None) -> tuple[OperatorRecord, ...]:
+        """Operators in those batches, by batch and name."""
+        return self._of_batches(OPERATORS, run, **window)
 
     def plans(self, run: str) -> tuple[PlanRecord, ...]:
         """Plans of a run, in order."""
         with self._database.transaction() as cursor:
             return self._database.fetch(cursor, PLANS, "WHERE run = ?", run)
+
+    def newest_plan(self, run: str) -> int:
+        """Return the first batch of the newest plan; -1 when there is none."""
+        statement = f"SELECT COALESCE(MAX(from_batch), -1) FROM {PLANS.name} WHERE run = ?"
+        with self._database.transaction() as cursor:
+            cursor.execute(self._database.sql(statement), (run,))
+            return int((cursor.fetchone() or [-1])[0])
 
     def events(self, run: str) -> tuple[EventRecord, ...]:
         """Events of a run, in the order of their numbers."""
@@ -261,23 +272,26 @@ class MetricsStore:
         ----------
         run : str
         detail : int or None
-            Read the instances of the last so many batches only.
+            Read the detail of the last so many batches only.
 
         Raises
         ------
         StoreError
             When the run is not there.
         """
+        of_run, recent = "WHERE run = ?", "WHERE run = ? AND batch >= ?"
         with self._database.transaction() as cursor:
             first = self._first(cursor, run, 0, detail)
+            fetch = partial(self._database.fetch, cursor)
             return RunRecords(
                 run=self._run(cursor, run),
-                batches=self._database.fetch(cursor, BATCHES, "WHERE run = ?", run),
-                instances=self._database.fetch(
-                    cursor, INSTANCES, "WHERE run = ? AND batch >= ?", run, first
-                ),
-                plans=self._database.fetch(cursor, PLANS, "WHERE run = ?", run),
-                events=self._database.fetch(cursor, EVENTS, "WHERE run = ?", run),
+                batches=fetch(BATCHES, of_run, run),
+                instances=fetch(INSTANCES, recent, run, first),
+                plans=fetch(PLANS, of_run, run),
+                events=fetch(EVENTS, of_run, run),
+                edges=fetch(EDGES, recent, run, first),
+                nodes=fetch(NODES, recent, run, first),
+                operators=fetch(OPERATORS, recent, run, first),
             )
 
     # Inside
@@ -288,12 +302,18 @@ class MetricsStore:
             cursor.execute(self._database.sql(table.put), table.row(record))
 
     def _of_batches(
-        self, table: Table[R], run: str, since: int, last: int | None, before: int | None = None
+        self,
+        table: Table[R],
+        run: str,
+        *,
+        since: int | None = 0,
+        before: int | None = None,
+        last: int | None = None,
     ) -> tuple[R, ...]:
         where = "WHERE run = ? AND batch >= ? AND batch <= ?"
         final = LARGEST if before is None else before - 1
         with self._database.transaction() as cursor:
-            first = self._first(cursor, run, since, last)
+            first = self._first(cursor, run, since or 0, last)
             return self._database.fetch(cursor, table, where, run, first, final)
 
     def _first(self, cursor: Cursor, run: str, since: int, last: int | None) -> int:

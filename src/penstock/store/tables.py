@@ -14,6 +14,7 @@ from penstock.model import Plan
 from penstock.store.edge_record import EdgeRecord
 from penstock.store.field_checks import json_text
 from penstock.store.histogram import Histogram
+from penstock.store.operator_record import OperatorRecord
 from penstock.store.records import (
     BatchRecord,
     EventRecord,
@@ -132,11 +133,17 @@ EDGES = Table(
     {"rows": INTS, "columns": INTS, "tuples": INTS},
 )
 NODES = Table("penstock_nodes", NodeRecord, ("run", "batch", "node"))
+OPERATORS = Table(
+    "penstock_operators",
+    OperatorRecord,
+    ("run", "batch", "operator"),
+    {"hot_keys": JSON, "state": JSON},
+)
 PLANS = Table("penstock_plans", PlanRecord, ("run", "from_batch"), {"plan": PLAN})
 EVENTS = Table("penstock_events", EventRecord, ("run", "number"), {"figures": JSON})
 
 #: Tables that hold the detail of batches, which retention drops.
-DETAIL: tuple[Table[Any], ...] = (INSTANCES, EDGES, NODES)
+DETAIL: tuple[Table[Any], ...] = (INSTANCES, EDGES, NODES, OPERATORS)
 
 #: All of them, those that others refer to first.
 TABLES: tuple[Table[Any], ...] = (RUNS, BATCHES, *DETAIL, PLANS, EVENTS)

@@ -1,0 +1,37 @@
+/** Small parts that several views share. */
+
+import type { ComponentChildren } from "preact";
+import { nodeClass } from "../colours";
+import { share, UNKNOWN } from "../format";
+import type { Frame, Maybe } from "../types";
+
+export function Bar({ value, of = 1, tone = "" }: { value: Maybe<number>; of?: number; tone?: string }) {
+  const part = value === null || of <= 0 ? 0 : Math.min(1, value / of);
+  return (
+    <span class="bar" aria-hidden="true">
+      <span class={`fill ${tone}`} style={{ width: `${(part * 100).toFixed(1)}%` }} />
+    </span>
+  );
+}
+
+export function Load({ value }: { value: Maybe<number> }) {
+  const tone = value === null ? "" : value > 0.9 ? "high" : value > 0.7 ? "warm" : "";
+  return (
+    <span class="load">
+      <Bar value={value} tone={tone} /> <b>{value === null ? UNKNOWN : share(value)}</b>
+    </span>
+  );
+}
+
+export function NodeChip({ frame, number }: { frame: Frame; number: number }) {
+  const node = frame.nodes[number];
+  return (
+    <span class="chip">
+      <i class={`instance ${nodeClass(number)}`}>{number >= 0 ? number : "?"}</i> {node?.name ?? "no node"}
+    </span>
+  );
+}
+
+export function Empty({ children }: { children: ComponentChildren }) {
+  return <p class="none">{children}</p>;
+}
