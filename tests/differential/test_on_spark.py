@@ -1,4 +1,4 @@
-"""Windows on the Spark session itself: batches without data, and a restart between files."""
+"""Steps with event time on the Spark session itself: batches without data, restarts, joins."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.engine.streams import STEPS, all_steps
 
 from penstock import functions as F
 from penstock import spark as engine
 from penstock.pipeline import Memory, Pipeline, Rows, tumbling
+from penstock.runtimes.local import run_locally
 from penstock.testing.differential import Sides, require_equal, table_counts
 
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.timezone.utc)
@@ -50,9 +52,9 @@ def test_a_streaming_dataframe_that_is_restarted(spark: Any, tmp_path: Path) -> 
     sides = Sides(spark, tmp_path, TABLES)
     sink, files = Memory(), tmp_path / "some"
     files.mkdir()
-    schema = spark.read.parquet(str(sides.files)).schema
+    schema = spark.read.parquet(str(sides.files("rows"))).schema
     for part in (slice(0, 2), slice(2, 4), slice(4, 4)):
-        for number, file in enumerate(sorted(sides.files.iterdir())[part], part.start):
+        for number, file in enumerate(sorted(sides.files("rows").iterdir())[part], part.start):
             shutil.copy(file, files)
             os.utime(files / file.name, (10**9 + number, 10**9 + number))
         reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
@@ -75,3 +77,15 @@ def test_a_source_that_ends(spark: Any, tmp_path: Path) -> None:
     wanted = sides.stream(SQL, time="t", lateness="0 seconds", mode="append")
     require_equal(table_counts(sink.table()), wanted)
     assert wanted.total() == 1
+
+
+def test_joins_sessions_and_timers(spark: Any) -> None:
+    """All steps that follow event time, behind the same two sources."""
+    here, there = ({name: Memory() for name in STEPS} for _ in range(2))
+    run_locally(all_steps(here))
+    with engine.start(all_steps(there), spark) as run:
+        assert run.await_termination(120)
+    for name, sink in here.items():
+        wanted = table_counts(sink.table())
+        assert wanted.total() > 10, name
+        require_equal(table_counts(there[name].table()), wanted, name)

@@ -115,6 +115,30 @@ def test_functions(spark: Any, tmp_path_factory: Any, data: Any) -> None:
     sides.close()
 
 
+@examples(2)
+@seed(SEED)
+@given(st.data())
+def test_different_values(spark: Any, tmp_path_factory: Any, data: Any) -> None:
+    """Exactly counted; estimated where there are few values, which is exact, too."""
+    types = [(kind, ORDERED[kind]) for kind in (pa.string(), pa.float64(), pa.decimal128(9, 2))]
+    sides = Sides(spark, tmp_path_factory.mktemp("different"), data.draw(keyed(types)))
+    made: dict[str, Any] = {}
+    for number in range(len(types)):
+        made[f"n{number}"] = F.count_distinct(f"v{number}")
+        made[f"m{number}"] = F.approx_count_distinct(f"v{number}")
+    sql = ", ".join(
+        f"count(distinct v{n}) as n{n}, count(distinct v{n}) as m{n}" for n in range(len(types))
+    )
+    wanted = sides.query(f"select k, {sql} from rows group by k")
+    for split in (False, True):
+
+        def build(rows: Pipeline, split: bool = split) -> Pipeline:
+            return rows.aggregate("d", by="k", reduce=made, split=split)
+
+        require_equal(sides.final(build, by="k"), wanted)
+    sides.close()
+
+
 def running(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Count and add up by a function of the user's own."""
     known = {row["k"]: [row["n"], row["t"]] for row in state.to_pylist()}

@@ -105,7 +105,7 @@ def start_again(run: LocalRun) -> None:
         run.plan(0, 3),
         state_config=run.state_config,
     )
-    run.position = run.driver.position()["rows"]
+    run.position = run.driver.positions()["rows"][0]
     pending = run.driver.pending()
     if pending is not None:
         run.driver.run_batch(pending)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from penstock import functions as F
 from penstock.engine.backend import NO_SENDERS, StateSenders
 from penstock.engine.batch import BatchSpec
 from penstock.engine.driver.driver import Driver
+from penstock.engine.driver.progress import WRITTEN
 from penstock.engine.errors import StepFailed
 from penstock.engine.job_graph import JobGraph
 from penstock.engine.source_queue import SourceQueue
@@ -123,14 +124,15 @@ def test_what_an_attempt_with_more_instances_left_is_not_committed(tmp_path: Pat
     assert sorted(row["k"] for row in found) == sorted(SUMS)
 
 
-def test_a_checkpoint_of_other_hashes_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["format", "hashing"])
+def test_a_checkpoint_of_another_release_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     job_graph = JobGraph.of(counting(Memory()))
     plan = plan_for(job_graph)
     run_to_end(Driver(job_graph, backend_in(tmp_path), tmp_path, plan), [50])
-    monkeypatch.setattr("penstock.engine.driver.progress.HASHING", 99)
-    with pytest.raises(InvalidValue, match="hashes keys as this one does"):
+    monkeypatch.setitem(cast(dict[str, int], WRITTEN), what, 99)
+    with pytest.raises(NotAllowed, match=rf"another release of Penstock \(its {what} is \d"):
         Driver(job_graph, backend_in(tmp_path), tmp_path, plan)
 
 

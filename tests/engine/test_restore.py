@@ -247,7 +247,7 @@ def test_a_new_driver_goes_on_from_the_checkpoint(tmp_path: Path, mode: str) -> 
     run.driver = Driver(
         run.job_graph, again, tmp_path, run.plan(0, 2), state_config=run.state_config
     )
-    assert run.driver.position() == {"rows": 80}
+    assert run.driver.positions() == {"rows": (80,)}
     assert run.result() == SUMS
 
 
@@ -271,7 +271,7 @@ def test_a_checkpoint_may_be_an_address(tmp_path: Path, mode: str) -> None:
     again = LocalBackend(tmp_path / "later", Cluster.of(3).names)
     run.backend = again
     run.driver = Driver(run.job_graph, again, far, run.plan(0, 2), state_config=run.state_config)
-    assert run.driver.position() == {"rows": 120}
+    assert run.driver.positions() == {"rows": (120,)}
     assert run.result() == SUMS
 
 

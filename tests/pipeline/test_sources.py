@@ -25,7 +25,7 @@ from penstock.pipeline.sources.files import Replay, reader_for
 from penstock.pipeline.sources.generator import Generator, Keys
 from penstock.pipeline.sources.memory import Lines, Rows
 from penstock.pipeline.sources.rates import Profile
-from penstock.pipeline.sources.readers import Csv, Parquet, TextLines
+from penstock.pipeline.sources.readers import Csv, JsonLines, Parquet, TextLines
 from penstock.pipeline.sources.text import Text, vocabulary
 from penstock.pipeline.sources.zipf import Zipf
 from penstock.pipeline.steps import Source
@@ -410,12 +410,39 @@ class TestReplay:
             (Csv(pa.schema([("a", pa.int64())]), ("a",)), b"b\n1\n", "without a"),
             (Csv(pa.schema([("a", pa.int64())]), ("a",)), b"a\nx\n", "columns a int64.*'x'"),
             (Parquet(pa.schema([("a", pa.int64())])), b"a\n1\n", "a Parquet file"),
+            (JsonLines(pa.schema([("a", pa.int64())])), b'{"a": "x"}\n', "with a int64"),
+            (JsonLines(pa.schema([("a", pa.int64())]), ("a",)), b'{"b": 1}\n', "without a"),
+            (JsonLines(pa.schema([("a", pa.int64())])), b"[1]\n", "one JSON object a line"),
         ],
     )
     def test_wrong_files(self, tmp_path: Path, reader: Any, content: bytes, problem: str) -> None:
         (tmp_path / "file").write_bytes(content)
         with pytest.raises(InvalidValue, match=problem):
             Replay(tmp_path / "file", reader).checked()
+
+    def test_json_has_nested_columns_times_and_gaps(self, tmp_path: Path) -> None:
+        file = tmp_path / "rows.jsonl"
+        lines = [
+            '{"t": "2024-05-01T10:00:00Z", "who": {"id": 7, "x": 1}, "other": [1]}',
+            '{"who": null, "t": null}',
+            '{"who": {"id": 8}}',
+        ]
+        file.write_text("\n".join(lines), encoding="utf-8")
+        moment = pa.timestamp("us", "UTC")
+        schema = pa.schema([("t", moment), ("who", pa.struct([("id", pa.int64())]))])
+        source = Replay(file, JsonLines(schema), 1e6).checked()
+        assert source.end == 3
+        who = source.read(0, 3).column("who").to_pylist()
+        assert who == [{"id": 7}, None, {"id": 8}]
+        first = source.read(0, 1).column("t").cast(pa.int64()).to_pylist()
+        assert first == [1_714_557_600_000_000]
+        assert source.read(2, 3).column("t").to_pylist() == [None]
+
+    def test_json_with_empty_lines_is_told(self, tmp_path: Path) -> None:
+        (tmp_path / "rows.jsonl").write_text('{"a": 1}\n\n{"a": 2}\n', encoding="utf-8")
+        source = Replay(tmp_path / "rows.jsonl", JsonLines(pa.schema([("a", pa.int64())])))
+        with pytest.raises(InvalidValue, match="no empty lines"):
+            source.read(0, 3)
 
     def test_compressed_files_and_missing_columns_are_told(self, tmp_path: Path) -> None:
         (tmp_path / "a.csv.gz").write_bytes(b"")

@@ -21,7 +21,8 @@ from penstock.engine.job_graph import JobGraph
 from penstock.model import Cluster, InvalidValue, NotAllowed, Plan
 from penstock.pipeline import Memory, Pipeline, Rows, sliding, tumbling
 from penstock.pipeline.keyed.reduce import Reduce
-from penstock.pipeline.keyed.windowed import START, Windowed, advanced_watermarks, routed_by
+from penstock.pipeline.keyed.timed import advanced_watermarks, routed_by
+from penstock.pipeline.keyed.windowed import START, Windowed
 from penstock.pipeline.keyed.windows import Window, event_times, microseconds
 from penstock.runtimes.local import LocalBackend, run_locally
 from penstock.strategies import Request, strategies

@@ -68,8 +68,12 @@ class BatchSpec:
     shares : mapping of str to bytes
         By step: what instances made of split keys in the batch before, for the owners of the keys.
     watermarks, previous_watermarks : mapping of str to int
-        By windowed step: event time in microseconds up to which all rows are expected to be there,
-        in this batch and in the batch before.
+        By step that follows event time, and by stream of one that reads two: event time in
+        microseconds up to which all rows are expected to be there, in this batch and in the batch
+        before.
+    clock_us, previous_clock_us : int
+        When this batch, and the batch before, was begun for the first time, in microseconds since
+        1970.
     clean_up : bool
         Whether backup nodes remove files that are no longer needed from their node.
     on_error : str
@@ -102,6 +106,8 @@ class BatchSpec:
     shares: Mapping[str, bytes] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
     previous_watermarks: Mapping[str, int] = field(default_factory=dict)
+    clock_us: int = 0
+    previous_clock_us: int = 0
     clean_up: bool = True
     on_error: str = "stop"
     epoch: int = 0

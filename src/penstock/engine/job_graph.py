@@ -10,7 +10,7 @@ from functools import cached_property
 from penstock.engine.fuse import fused
 from penstock.model import Edge, Grouping, InvalidValue, Kind, Operator, Topology
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.steps import Attempt, Link, Sink, Source, Step
+from penstock.pipeline.steps import Attempt, Link, PartitionedSource, Sink, Source, Step
 
 #: CPU time that a task takes whatever it does, in percent of a core: about 100 ms in each of two
 #: batches a second.
@@ -57,6 +57,8 @@ class JobEdge:
         Vertices.
     from_step, to_step : str
     link : Link
+    side : int
+        Which of the streams that its target reads it is: the position of the link in the step.
     """
 
     number: int
@@ -65,6 +67,7 @@ class JobEdge:
     from_step: str
     to_step: str
     link: Link
+    side: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +132,7 @@ class JobGraph:
         for step in pipeline.steps:
             if step.sink is not None or _chained(step):
                 continue
-            for link in step.links:
+            for side, link in enumerate(step.links):
                 edges.append(
                     JobEdge(
                         len(edges),
@@ -138,6 +141,7 @@ class JobGraph:
                         link.source,
                         step.name,
                         link,
+                        side,
                     )
                 )
         return cls(
@@ -245,8 +249,8 @@ class _InDriver:
 
 
 def is_source(stream: object) -> bool:
-    """Whether tasks can read a stream themselves: it is a `Source`, and not a DataFrame."""
-    return isinstance(stream, Source)
+    """Whether tasks can read a stream themselves: it is a source, and not a DataFrame."""
+    return isinstance(stream, Source | PartitionedSource)
 
 
 def _chained(step: Step) -> bool:

@@ -149,10 +149,12 @@ class TaskStats:
         By target vertex: rows of each router partition.
     hot_keys : mapping of str to mapping of int to int
         By target vertex and key hash: rows of the most frequent keys.
+    key_names : mapping of str to mapping of int to str
+        By target vertex and key hash: how the hottest keys read.
     late : mapping of str to int
-        By windowed step: rows that came too late for it.
+        By step that follows event time: rows that came too late for it.
     event_times : mapping of str to int
-        By windowed step: the latest event time, in microseconds.
+        By stream of such a step: the latest event time, in microseconds.
     skipped : int
         Rows that were left out because a function failed on them.
     first_error : StepFailed or None
@@ -162,6 +164,8 @@ class TaskStats:
     cpu_s, wall_s : float
     rss_bytes : int
         Largest memory of the process so far.
+    next_timer_us : int or None
+        When the next key is due by the clock, in microseconds since 1970.
     saved : SavedVersion or None
         The version of its state that it saved, if it changed.
     migrated : MigratedBytes or None
@@ -184,8 +188,10 @@ class TaskStats:
     saved: SavedVersion | None = None
     migrated: MigratedBytes | None = None
     hot_keys: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    key_names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     late: Mapping[str, int] = field(default_factory=dict)
     event_times: Mapping[str, int] = field(default_factory=dict)
+    next_timer_us: int | None = None
 
     @property
     def rows_out(self) -> int:

@@ -102,6 +102,10 @@ def columns_of(steps: dict[str, Step], name: str) -> pa.Schema | None:
     if step.source is not None:
         schema = getattr(step.source, "schema", None)
         return schema if isinstance(schema, pa.Schema) else None
+    emits = getattr(step.keyed, "emits", None)
+    if emits is not None:
+        came = [columns_of(steps, link.source) for link in step.links]
+        return None if any(schema is None for schema in came) else emits(*came)
     made = getattr(step.function, "schema", None)
     if isinstance(made, pa.Schema):
         return made

@@ -31,9 +31,8 @@ from penstock.common.keywords import class_keywords
 from penstock.pipeline.json_reader import decode_lines
 from penstock.pipeline.json_writer import encode_lines
 from penstock.pipeline.steps import Attempt, StagedFile
-from penstock.state.files.checked_json import pack_json, unpack_json
-from penstock.state.files.checksum import Damaged
-from penstock.state.files.durable import OPEN, create_file, make_folder, sync_folder, write_file
+from penstock.state.files.checksum import Damaged, pack_json, unpack_json
+from penstock.state.files.filesystem import OPEN, create_file, make_folder, sync_folder, write_file
 
 #: What a folder's files may be.
 FORMATS = ("parquet", "jsonl")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.common.keywords import class_keywords
 from penstock.model import Grouping, InvalidValue, NotAllowed
+from penstock.pipeline.keyed.protocols import Keyed, Process
 
 #: A stateless function: an Arrow batch in, an Arrow batch (or None for nothing) out. A function of
 #: two parameters also gets the name of the step that the batch came from.
@@ -19,6 +20,10 @@ MapFunction = Callable[..., "pa.RecordBatch | pa.Table | None"]
 
 #: Groupings by key.
 BY_KEY = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY, Grouping.HOT_KEY})
+
+#: Positions of one partition, of a source that has several: partition `p` has those from
+#: ``p * PARTITION`` on. Other sources have one partition, and their offsets are their positions.
+PARTITION = 2**44
 
 #: A custom grouping: for each row of a batch, the target instance, below the given number.
 ChooseFunction = Callable[[pa.RecordBatch, int], npt.ArrayLike]
@@ -115,43 +120,6 @@ class Hints:
 
 
 @runtime_checkable
-class Keyed(Protocol):
-    """What a stateful step does with its keys."""
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """Columns of the key."""
-        ...
-
-    @property
-    def state(self) -> pa.Schema:
-        """Columns of the state besides the key."""
-        ...
-
-    def partial(self, batch: pa.RecordBatch) -> pa.RecordBatch | pa.Table | None:
-        """Shrink a batch before it is sent, or return it as it is; None sends nothing."""
-        ...
-
-    def update(self, batch: pa.Table, state: pa.Table) -> Any:
-        """Process a batch.
-
-        Parameters
-        ----------
-        batch : pyarrow.Table
-            The tuples (or what `partial` made of them) of this instance in this micro-batch.
-        state : pyarrow.Table
-            Key and state of those keys of the batch that have one.
-
-        Returns
-        -------
-        tuple
-            What is emitted, the rows (key and state) that are new or changed, and, if there is a
-            third, the keys that are removed. None is nothing.
-        """
-        ...
-
-
-@runtime_checkable
 class Source(Protocol):
     """A stream that can be read again: positions are whole numbers, and a range of them is data.
 
@@ -179,6 +147,47 @@ class Source(Protocol):
     @property
     def end(self) -> int | None:
         """Position where the stream ends; None if it does not."""
+        ...
+
+
+class Offsets(Protocol):
+    """Tells the driver which offsets of a source with partitions are there."""
+
+    def look(self, reached: Mapping[int, int]) -> Mapping[int, tuple[int, int]]:
+        """Return where each partition goes on, and the offset up to which it can be read.
+
+        Parameters
+        ----------
+        reached : mapping of int to int
+            Offsets up to which batches have taken the partitions; empty when a run begins.
+        """
+        ...
+
+
+@runtime_checkable
+class PartitionedSource(Protocol):
+    """A stream of several partitions, each of which has offsets of its own.
+
+    Offset `o` of partition `p` is the position ``p * PARTITION + o``. `read` must return the same
+    rows for the same range, on any machine; an offset may hold no row.
+    """
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows."""
+        ...
+
+    @property
+    def until(self) -> str | None:
+        """``latest`` if the stream ends at the offsets that are there at the start, else None."""
+        ...
+
+    def offsets(self) -> Offsets:
+        """Return what tells which offsets are there; only the driver asks for it."""
+        ...
+
+    def read(self, start: int, stop: int) -> pa.Table:
+        """Rows from position `start` up to `stop`, both of one partition."""
         ...
 
 
@@ -273,7 +282,7 @@ class Step:
     links: tuple[Link, ...] = ()
     source: Any = None
     function: MapFunction | None = None
-    keyed: Keyed | None = None
+    keyed: Keyed | Process | None = None
     sink: Sink | None = None
     parallelism: int | None = None
     chain: bool = True

@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.common.errors import PenstockError
-from penstock.state.files.checked_json import pack_json, unpack_json
-from penstock.state.files.checksum import Damaged
+from penstock.state.files.checksum import Damaged, pack_json, unpack_json
 from penstock.state.files.filesystem import FileSystem, open_files
 
 #: Attempts whose entries are kept.

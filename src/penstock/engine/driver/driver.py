@@ -20,7 +20,7 @@ from penstock.engine.state.handles import StateHandle, committed_handles
 from penstock.engine.state.registry import StateRegistry
 from penstock.engine.task.hot_keys import reduction
 from penstock.model import InvalidValue, Plan
-from penstock.pipeline.keyed.windowed import advanced_watermarks
+from penstock.pipeline.keyed.timed import advanced_watermarks
 from penstock.state.backup.placement import Tolerance
 from penstock.state.config import StateConfig
 from penstock.state.versions import StateLost
@@ -142,9 +142,14 @@ class Driver:
         """Whether the last batch moved a watermark: a batch without data closes windows then."""
         return self.progress.watermark_moved
 
-    def position(self) -> dict[str, int]:
-        """Return the position that every source has reached in committed batches."""
-        return self.progress.position()
+    @property
+    def timer_due(self) -> bool:
+        """Whether a key is due by the clock: a batch without data calls its timer then."""
+        return self.progress.timer_due
+
+    def positions(self) -> dict[str, tuple[int, ...]]:
+        """Return what every source has reached in committed batches, in each of its partitions."""
+        return self.progress.positions()
 
     def survives(self) -> Tolerance | None:
         """Say which losses of nodes the state survives now; None if no node has a backup."""
@@ -223,7 +228,16 @@ class Driver:
             self.progress.watermarks,
             [one.event_times for one in stats],
         )
-        self.progress.commit_batch(spec.version, ranges, self.handles, shares, watermarks, extra)
+        due = [one.next_timer_us for one in stats if one.next_timer_us is not None]
+        self.progress.commit_batch(
+            spec.version,
+            ranges,
+            self.handles,
+            shares,
+            watermarks,
+            extra,
+            min(due, default=None),
+        )
         self.transition.committed()
         self._start_backup()
         return replace(result, inband=inband)

@@ -26,7 +26,7 @@ from penstock.engine.job_graph import JobGraph
 from penstock.pipeline.keyed.reduce import WorkThenReduce
 
 #: Fields of a step with state that may change: its state means the same.
-_SAFE = ("by", "emit", "lateness_us")
+_SAFE = ("by", "emit", "lateness_us", "ttl_us", "within_us")
 
 
 class PipelineChanged(PenstockError):
@@ -40,7 +40,7 @@ class Fingerprint:
     Parameters
     ----------
     sources : mapping of str to str
-        What kind of source each source step reads.
+        What kind of source each source step reads, or which one, if it says so.
     stateful : mapping of str to mapping
         By step with state: the vertex that it runs in, its key, and what its state means.
     """
@@ -63,7 +63,8 @@ class Fingerprint:
         for vertex in job_graph.vertices:
             step = job_graph.pipeline[vertex.head]
             if step.source is not None:
-                sources[step.name] = type(step.source).__name__
+                kind = type(step.source).__name__
+                sources[step.name] = getattr(step.source, "identity", kind)
             if step.keyed is not None:
                 stateful[step.name] = {
                     "vertex": vertex.name,
@@ -181,7 +182,13 @@ def adopt(
 
 
 def _renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    return {names[old]: value for old, value in values.items() if old in names}
+    """Give values their new names; a stream of a step, ``<step>/left``, goes by the step's."""
+    made = {}
+    for old, value in values.items():
+        step, slash, stream = old.partition("/")
+        if step in names:
+            made[names[step] + slash + stream] = value
+    return made
 
 
 def _differences(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -13,9 +14,13 @@ from penstock.engine.driver.fingerprint import Adoption, Fingerprint, adopt
 from penstock.engine.driver.restore_point import restore_point
 from penstock.engine.results import Ranges
 from penstock.engine.state.handles import StateHandle
-from penstock.model import InvalidValue
+from penstock.model import NotAllowed
+from penstock.pipeline.steps import PARTITION
 from penstock.state.config import StateConfig
 from penstock.state.files.rename import copy_operator, remove_operator
+
+#: What a commit says of the release that wrote it: the form of commits, and how keys are hashed.
+WRITTEN: Mapping[str, int] = {"format": 2, "hashing": HASHING}
 
 #: By windowed step: event time in microseconds; a step that saw no row yet is left out, or has 0.
 Watermarks = dict[str, int]
@@ -48,6 +53,10 @@ class Progress:
         By step: shares of split keys; the owners of the keys get them with the next batch.
     watermarks, previous_watermarks : dict of str to int
         As in `BatchSpec`.
+    clock_us, previous_clock_us : int
+        As in `BatchSpec`, of the batch that was begun last.
+    next_timer_us : int or None
+        When the next key is due by the clock; None if none is.
     """
 
     def __init__(
@@ -62,13 +71,14 @@ class Progress:
         self.commit_log.take_epoch()
         done = restore_point(self.commit_log, state_config)
         self.number = self.commit_log.last_number()
-        if done and done.get("hashing") != HASHING:
-            raise InvalidValue(
-                "checkpoint",
-                "a run",
-                f"of a release that hashes keys as this one does ({HASHING})",
-                done.get("hashing", 1),
-            )
+        for name, ours in WRITTEN.items():
+            if done and done.get(name) != ours:
+                raise NotAllowed(
+                    f"the checkpoint {root} was written by another release of Penstock (its {name} "
+                    f"is {done.get(name, 1)}, that of this release {ours}) and cannot be gone on "
+                    "with. Finish the run with the release that began it, or start with another "
+                    "checkpoint"
+                )
         self._fingerprint = fingerprint.to_dict()
         if done and "fingerprint" in done:
             before = Fingerprint.from_dict(done["fingerprint"])
@@ -79,6 +89,9 @@ class Progress:
         self.shares = {n: b64decode(body) for n, body in done.get("shares", {}).items()}
         self.watermarks: Watermarks = dict(done.get("watermarks", {}))
         self.previous_watermarks: Watermarks = dict(done.get("previous_watermarks", {}))
+        self.previous_clock_us = self.clock_us = int(done.get("clock_us", 0))
+        self.next_timer_us: int | None = done.get("next_timer_us")
+        self._positions = {name: tuple(at) for name, at in done.get("positions", {}).items()}
 
     def _adopt(
         self, done: dict[str, Any], adoption: Adoption, state_config: StateConfig
@@ -121,13 +134,18 @@ class Progress:
 
     @property
     def watermark_moved(self) -> bool:
-        """Whether the last batch moved a watermark: a batch without data closes windows then."""
-        before = self.previous_watermarks
-        return any(mark > before.get(name, 0) for name, mark in self.watermarks.items())
+        """Whether the last batch moved a watermark: a batch without data closes windows then.
 
-    def position(self) -> dict[str, int]:
-        """Return the position that every source has reached in committed batches."""
-        return {name: int(at) for name, at in self.last_commit().get("positions", {}).items()}
+        It is the watermark of a step that counts, not that of one of two streams that it reads.
+        """
+        before = self.previous_watermarks
+        return any(
+            mark > before.get(name, 0) for name, mark in self.watermarks.items() if "/" not in name
+        )
+
+    def positions(self) -> dict[str, tuple[int, ...]]:
+        """Return what every source has reached in committed batches, in each of its partitions."""
+        return dict(self._positions)
 
     def begin(self, entry: dict[str, Any]) -> int:
         """Write what is going to be done, and return its number."""
@@ -137,7 +155,21 @@ class Progress:
     def begin_batch(self, ranges: Ranges) -> int:
         """Write which ranges the next batch reads, and return the number of this attempt."""
         cuts = {name: [list(cut) for cut in cuts] for name, cuts in ranges.items()}
-        return self.begin({"ranges": cuts})
+        self.clock_us = self._clock_of_attempt() or max(self.previous_clock_us, _clock_us())
+        return self.begin({"ranges": cuts, "clock_us": self.clock_us})
+
+    def _clock_of_attempt(self) -> int | None:
+        """When the next batch was begun for the first time; None if it was not yet."""
+        for number in range(self.number, self.commit_log.last_commit(), -1):
+            entry = self.commit_log.begun(number)
+            if entry is not None and "clock_us" in entry:
+                return int(entry["clock_us"])
+        return None
+
+    @property
+    def timer_due(self) -> bool:
+        """Whether a key is due by the clock: a batch without data calls its timer."""
+        return self.next_timer_us is not None and _clock_us() >= self.next_timer_us
 
     def commit_batch(
         self,
@@ -147,6 +179,7 @@ class Progress:
         shares: Mapping[str, bytes],
         watermarks: Watermarks,
         extra: Mapping[str, Any],
+        next_timer_us: int | None = None,
     ) -> None:
         """Write that a batch is done: from now on it is never run again.
 
@@ -162,32 +195,44 @@ class Progress:
             As in the attributes, for the next batch.
         extra : mapping
             More to write down.
+        next_timer_us : int or None
+            When the next key is due by the clock.
         """
-        positions = self.position()
-        positions.update({name: cuts[-1][1] for name, cuts in ranges.items() if cuts})
+        positions = self.positions()
+        for name, cuts in ranges.items():
+            reached = {at // PARTITION: at for at in positions.get(name, ())}
+            reached.update({start // PARTITION: stop for start, stop in cuts})
+            positions[name] = tuple(reached[partition] for partition in sorted(reached))
         done = {
             "batch": self.next_batch,
-            "hashing": HASHING,
+            **WRITTEN,
             "fingerprint": self._fingerprint,
             "positions": positions,
             "state": {name: handle.to_dict() for name, handle in handles.items()},
             "shares": {name: b64encode(body).decode() for name, body in shares.items()},
             "watermarks": watermarks,
             "previous_watermarks": self.watermarks,
+            "clock_us": self.clock_us,
+            "next_timer_us": next_timer_us,
         }
         self.commit_log.commit(version, {**done, **extra})
+        self.previous_clock_us, self.next_timer_us = self.clock_us, next_timer_us
         self.previous_watermarks, self.watermarks = self.watermarks, watermarks
         self.shares = dict(shares)
-        self.batch = self.next_batch
+        self.batch, self._positions = self.next_batch, positions
 
     def commit_state(self, handles: Mapping[str, StateHandle]) -> None:
         """Write the versions that were saved between batches: those before are soon removed."""
         pending, done = self.pending(), self.last_commit()
-        done["hashing"] = HASHING
+        done.update(WRITTEN)
         done["fingerprint"] = self._fingerprint
         done["state"] = {name: handle.to_dict() for name, handle in handles.items()}
         done["pending"] = None if pending is None else {n: list(c) for n, c in pending.items()}
         self.commit_log.commit(self.number, done)
+
+
+def _clock_us() -> int:
+    return time.time_ns() // 1000
 
 
 def _ranges(cuts: Mapping[str, Any]) -> Ranges:

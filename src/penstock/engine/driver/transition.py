@@ -124,6 +124,8 @@ class PlanTransition:
             shares=dict(progress.shares),
             watermarks=dict(progress.watermarks),
             previous_watermarks=dict(progress.previous_watermarks),
+            clock_us=progress.clock_us,
+            previous_clock_us=progress.previous_clock_us,
             # Until the batch is committed, the executors before must have all that they had.
             clean_up=inband is None,
             on_error=self.on_error,

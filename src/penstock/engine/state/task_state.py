@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.common.arrays import BoolArray, IntArray
+from penstock.common.key_hashing import HashArray
 from penstock.engine.batch import BatchSpec
 from penstock.engine.messages import (
     Address,
@@ -20,8 +22,8 @@ from penstock.engine.messages import (
 )
 from penstock.engine.state.backup import backup_messages
 from penstock.engine.state.incoming import Expected, IncomingState
+from penstock.pipeline.keyed.protocols import Keyed, Process
 from penstock.pipeline.keyed.update import outcome
-from penstock.pipeline.steps import Keyed
 from penstock.state.store import StateStore
 from penstock.state.table import KeyedTable, changes, removal
 from penstock.state.versions import StateLost
@@ -147,14 +149,14 @@ class WorkingState:
 
     Parameters
     ----------
-    keyed : Keyed
+    keyed : Keyed or Process
     state : KeyedTable
         With all changes.
     changed : list of Table
         The changes to the committed version, in order.
     """
 
-    keyed: Keyed
+    keyed: Keyed | Process
     state: KeyedTable
     changed: list[pa.Table]
 
@@ -166,6 +168,16 @@ class WorkingState:
             known = pa.schema([*columns, *self.keyed.state]).empty_table()
         return known
 
+    def lookup(self, hashes: HashArray) -> tuple[pa.Table, IntArray]:
+        """Return the rows with the given hashes of keys, ascending, and which hash each has."""
+        return self.state.lookup(hashes)
+
+    def where(
+        self, wanted: Callable[[pa.Table], BoolArray], columns: Sequence[str]
+    ) -> pa.Table | None:
+        """Return the rows that a predicate over some columns picks; None for none."""
+        return self.state.where(wanted, columns)
+
     def put(self, rows: pa.Table | None) -> None:
         """Insert or replace rows; None is none."""
         if rows is not None and rows.num_rows:
@@ -176,13 +188,13 @@ class WorkingState:
         """Remove keys; None is none."""
         self.put(None if keys is None else removal(keys, self.keyed.by))
 
-    def update(self, batch: pa.Table) -> pa.Table | None:
+    def update(self, keyed: Keyed, batch: pa.Table) -> pa.Table | None:
         """Update the state with tuples, and return the rows that the step emits.
 
         Nothing changes if the user's function fails, so that parts of the batch can be tried again.
         """
-        returned = self.keyed.update(batch, self.known(batch))
-        made, rows, removed = outcome(self.keyed, returned)
+        returned = keyed.update(batch, self.known(batch))
+        made, rows, removed = outcome(keyed, returned)
         # In this order: a key may be removed by one part of a batch and come with the next.
         self.put(rows)
         self.remove(removed)

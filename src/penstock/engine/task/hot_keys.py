@@ -26,10 +26,10 @@ from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.engine.messages import decode
 from penstock.engine.state.task_state import WorkingState
 from penstock.model import InvalidValue, RoutingTable
+from penstock.pipeline.keyed.protocols import Keyed, Process
 from penstock.pipeline.keyed.reduce import Mergeable, WorkThenReduce, merge_into
 from penstock.pipeline.keyed.update import outcome
 from penstock.pipeline.keyed.windowed import Windowed
-from penstock.pipeline.steps import Keyed
 from penstock.strategies.route import modulo
 
 #: Column that says what a row for the driver is: the share of an instance, or the row of the owner,
@@ -38,7 +38,7 @@ ROLE = "__role"
 SHARE, UNCHANGED, CHANGED = 0, 1, 2
 
 
-def reduction(keyed: Keyed | None) -> Mergeable:
+def reduction(keyed: Keyed | Process | None) -> Mergeable:
     """Return what merges the rows of a step with split keys.
 
     Raises
@@ -128,7 +128,7 @@ def _with_role(rows: pa.Table, roles: IntArray) -> pa.Table:
 
 
 def merge_split_keys(
-    keyed: Keyed | None, tables: Iterable[pa.Table]
+    keyed: Keyed | Process | None, tables: Iterable[pa.Table]
 ) -> tuple[pa.Table | None, pa.Table | None]:
     """Merge what all instances sent of split keys, in the driver.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -79,13 +79,10 @@ class TaskInput:
         """
         vertex, instance = self.spec.instance_at(*self.here)
         count = self.spec.parallelism[vertex]
-        for start, stop in self.spec.ranges.get(step.name, ()):
-            low = start + (stop - start) * instance // count
-            high = start + (stop - start) * (instance + 1) // count
-            if high > low:
-                table = user_code.call(step.name, partial(_read, step.source, low, high))
-                self._count_stamps(table, getattr(step.source, "stamp", None))
-                yield table
+        for low, high in part_of(self.spec.ranges.get(step.name, ()), instance, count):
+            table = user_code.call(step.name, partial(_read, step.source, low, high))
+            self._count_stamps(table, getattr(step.source, "stamp", None))
+            yield table
         for name, table in rows:
             if name == step.name and table.num_rows:
                 yield decoded(table)
@@ -96,6 +93,25 @@ class TaskInput:
         steps = np.asarray(table.column(stamp)) // STAMP_STEP_US
         for value, times in zip(*np.unique(steps, return_counts=True), strict=True):
             self.stamps[int(value)] = self.stamps.get(int(value), 0) + int(times)
+
+
+def part_of(ranges: Sequence[tuple[int, int]], instance: int, count: int) -> list[tuple[int, int]]:
+    """Return the ranges that one of `count` instances reads: equal parts, in the order of ranges.
+
+    Examples
+    --------
+    >>> [part_of([(0, 10), (100, 102)], instance, 3) for instance in range(3)]
+    [[(0, 4)], [(4, 8)], [(8, 10), (100, 102)]]
+    """
+    total = sum(stop - start for start, stop in ranges)
+    first, last = total * instance // count, total * (instance + 1) // count
+    parts, before = [], 0
+    for start, stop in ranges:
+        low, high = max(start, start + first - before), min(stop, start + last - before)
+        if high > low:
+            parts.append((low, high))
+        before += stop - start
+    return parts
 
 
 def _read(source: Source, start: int, stop: int) -> pa.Table:

@@ -7,8 +7,8 @@ import pyarrow as pa
 from penstock.common.arrays import IntArray, group_counts
 from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.model import Grouping, RoutingTable
-from penstock.pipeline.keyed.windowed import Windowed
-from penstock.pipeline.steps import Keyed, Link
+from penstock.pipeline.keyed.protocols import EventTimed, Keyed, Process
+from penstock.pipeline.steps import Link
 from penstock.strategies.route import modulo
 from penstock.strategies.route.heavy import heaviest
 
@@ -20,6 +20,12 @@ HOT_SHARE = 0.02
 #: the stream.
 MAX_HOT_KEYS = 32
 
+#: Of these, the first so many are reported with their names, for people.
+NAMED_KEYS = 5
+
+#: Characters of a name that are reported.
+NAME_LENGTH = 60
+
 
 class TaskMetrics:
     """Counts of one task in one batch, by target.
@@ -29,29 +35,51 @@ class TaskMetrics:
     partitions : dict of str to array
         By target vertex: rows of each router partition.
     late : dict of str to int
-        By windowed step: rows that came too late.
+        By step that follows event time: rows that came too late.
     event_times : dict of str to int
-        By windowed step: the latest event time, in microseconds.
+        By stream of such a step: the latest event time, in microseconds.
+    key_names : dict of str to dict of int to str
+        By target vertex and key hash: how the hottest keys read.
     """
 
     def __init__(self) -> None:
         self.partitions: dict[str, IntArray] = {}
         self.late: dict[str, int] = {}
         self.event_times: dict[str, int] = {}
+        self.key_names: dict[str, dict[int, str]] = {}
         self._hot: dict[str, dict[int, int]] = {}
 
     def partial(
-        self, name: str, keyed: Keyed, batch: pa.RecordBatch, watermark_us: int | None
+        self,
+        name: str,
+        keyed: Keyed | Process,
+        batch: pa.RecordBatch,
+        watermark_us: int | None,
+        side: int,
     ) -> pa.RecordBatch | pa.Table | None:
-        """Reduce what is sent to a keyed step, and note event times if it has windows."""
-        if not isinstance(keyed, Windowed):
+        """Reduce what is sent to a keyed step, and note event times if it follows them.
+
+        Parameters
+        ----------
+        name : str
+            The step.
+        keyed : Keyed or Process
+        batch : RecordBatch
+        watermark_us : int or None
+            What is older is late.
+        side : int
+            Which of the streams that the step reads the batch belongs to.
+        """
+        if not isinstance(keyed, EventTimed):
             return keyed.partial(batch)
-        arrived = keyed.arrive(batch, watermark_us)
+        arrived = keyed.arrive(batch, watermark_us, side)
         if arrived.late:
             self.late[name] = self.late.get(name, 0) + arrived.late
         if arrived.latest_us is not None:
-            known = self.event_times.get(name, arrived.latest_us)
-            self.event_times[name] = max(known, arrived.latest_us)
+            streams = list(keyed.latenesses(name))
+            stream = streams[side] if len(streams) > 1 else streams[0]
+            known = self.event_times.get(stream, arrived.latest_us)
+            self.event_times[stream] = max(known, arrived.latest_us)
         return arrived.parts
 
     def hashes(
@@ -96,7 +124,19 @@ class TaskMetrics:
             keys, times = heaviest(hashes, HOT_SHARE / instances, MAX_HOT_KEYS)
             for key, count in zip(keys.tolist(), times.tolist(), strict=True):
                 found[key] = found.get(key, 0) + count
+            self._name(target, link, table, hashes, keys[:NAMED_KEYS])
         return hashes
+
+    def _name(
+        self, target: str, link: Link, table: pa.Table, hashes: HashArray, keys: HashArray
+    ) -> None:
+        """Note how some keys read, from the first row of each."""
+        names = self.key_names.setdefault(target, {})
+        for key in keys.tolist():
+            if key not in names:
+                row = int((hashes == key).argmax())
+                parts = [str(table.column(name)[row].as_py()) for name in link.by]
+                names[key] = ", ".join(parts)[:NAME_LENGTH]
 
     def hot_keys(self) -> dict[str, dict[int, int]]:
         """Return, by target vertex and key hash, the rows of the most frequent keys."""

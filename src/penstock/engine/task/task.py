@@ -27,8 +27,12 @@ from penstock.engine.task.hot_keys import SplitKeys
 from penstock.engine.task.input import TaskInput
 from penstock.engine.task.output import TaskOutput
 from penstock.model import PenstockError
-from penstock.pipeline.keyed.windowed import Windowed, routed_by
-from penstock.pipeline.steps import Keyed, Step, wants_origin
+from penstock.pipeline.keyed.protocols import Keyed, Process, Watermarks
+from penstock.pipeline.keyed.sessions import SessionWindowed
+from penstock.pipeline.keyed.timed import routed_by
+from penstock.pipeline.keyed.timers import TimedUpdate
+from penstock.pipeline.keyed.windowed import START, Windowed
+from penstock.pipeline.steps import Step, wants_origin
 from penstock.state.versions import StateLost
 
 
@@ -87,6 +91,7 @@ class _Task:
         self.rows_in = 0
         self.skipped = 0
         self.first_error: StepFailed | None = None
+        self.next_timer_us: int | None = None
 
     def close(self) -> None:
         """Remove state that was received and not used."""
@@ -117,8 +122,10 @@ class _Task:
             staged={} if failed else self.output.staged,
             partitions=metrics.partitions,
             hot_keys=metrics.hot_keys(),
+            key_names=metrics.key_names,
             late=metrics.late,
             event_times=metrics.event_times,
+            next_timer_us=self.next_timer_us,
             skipped=self.skipped,
             first_error=self.first_error,
             stamps=self.input.stamps,
@@ -167,15 +174,43 @@ class _Task:
     def _late_rows(self, name: str) -> Callable[[pa.RecordBatch], Any]:
         """Return the function that picks the rows which come too late for a step's windows."""
         keyed, watermark = self.job_graph.step(name).keyed, self.spec.late_before(name)
-        if not isinstance(keyed, Windowed):
+        if not isinstance(keyed, (Windowed, SessionWindowed)):
             raise PenstockError(f"step {name!r} has no windows, so that no row is late for it")
         return lambda batch: keyed.late_rows(batch, watermark)
 
-    def _run_keyed(self, step: Step, keyed: Keyed) -> None:
+    def _run_keyed(self, step: Step, keyed: Keyed | Process) -> None:
         """Update the state with all tuples of the batch, emit results, and save what changed."""
         if self.state is None:
             raise PenstockError(f"step {step.name!r} has state, but the batch knows of none")
         working = WorkingState(keyed, *self.state.load(keyed.by))
+        if isinstance(keyed, Process):
+            self._run_process(step, keyed, working)
+        else:
+            self._run_update(step, keyed, working)
+        self.backup = self.state.save(working.changed, working.state)
+
+    def _run_process(self, step: Step, keyed: Process, working: WorkingState) -> None:
+        """Give a step all streams that it reads, and emit what it makes of them."""
+        streams: list[list[pa.Table]] = [[] for _ in range(keyed.sides)]
+        for edge in self.job_graph.edges:
+            if edge.target == self.vertex:
+                streams[edge.side if keyed.sides > 1 else 0] += self.input.tables(edge.number)
+        inputs = [self.user_code.together(step.name, t) if t else None for t in streams]
+        self.rows_in += sum(table.num_rows for table in inputs if table is not None)
+        name = step.name
+        spec = self.spec
+        watermarks = Watermarks(
+            spec.late_before(name), spec.watermark(name), spec.previous_clock_us, spec.clock_us
+        )
+        made = keyed.run(inputs, working, watermarks)
+        while (table := self.user_code.call(name, lambda: next(made, None))) is not None:
+            if table.num_rows:
+                self._emit(step, table)
+        if isinstance(keyed, TimedUpdate):
+            self.next_timer_us = keyed.next_timer_us(working)
+
+    def _run_update(self, step: Step, keyed: Keyed, working: WorkingState) -> None:
+        """Update the state with all tuples of the batch, and emit results."""
         split_keys = self._split_keys(step, working)
         edges = self.job_graph.edges
         tables = [table for edge in edges for table in self.input.tables(edge.number)]
@@ -185,7 +220,9 @@ class _Task:
 
             def call(batch: pa.RecordBatch) -> pa.Table | None:
                 table = pa.Table.from_batches([batch])
-                return working.update(table) if split_keys is None else split_keys.update(table)
+                if split_keys is not None:
+                    return split_keys.update(table)
+                return working.update(keyed, table)
 
             for made in self._attempt(step, together, call):
                 self._emit(step, made)
@@ -194,7 +231,6 @@ class _Task:
             self.output.send_shared(step.name, shared)
         if isinstance(keyed, Windowed):
             self._close_windows(step, keyed, working)
-        self.backup = self.state.save(working.changed, working.state)
 
     def _split_keys(self, step: Step, working: WorkingState) -> SplitKeys | None:
         """Merge the shares of the batch before into the state; return this batch's split keys."""
@@ -208,11 +244,12 @@ class _Task:
 
     def _close_windows(self, step: Step, keyed: Windowed, working: WorkingState) -> None:
         """Emit and remove the windows that the watermark has passed since the batch before."""
-        watermark = self.spec.watermark(step.name)
-        if not keyed.crossed(self.spec.late_before(step.name), watermark):
+        name = step.name
+        watermarks = Watermarks(self.spec.late_before(name), self.spec.watermark(name))
+        if not keyed.crossed(watermarks.before_us, watermarks.now_us):
             return
-        due = working.state.where(partial(keyed.over, watermark_us=watermark))
-        closed, expired = keyed.close(due, watermark)
+        due = working.where(partial(keyed.closing, watermarks=watermarks), [START])
+        closed, expired = keyed.closed(due, watermarks)
         working.remove(expired)
         if closed is not None:
             self._emit(step, closed)
@@ -234,19 +271,24 @@ class _Task:
             if batch is None:
                 continue
             by = edge.link.by if edge.link.by_key else routed_by(target.keyed)
-            reduce = partial(self._reduced, target.name, target.keyed, by, batch)
+            reduce = partial(self._reduced, target.name, target.keyed, by, edge.side, batch)
             reduced, single = self.user_code.call(target.name, reduce, batch)
             if reduced is not None:
                 self.output.send(edge, reduced, single=single)
 
     def _reduced(
-        self, name: str, keyed: Keyed, by: tuple[str, ...], batch: pa.RecordBatch
+        self,
+        name: str,
+        keyed: Keyed | Process,
+        by: tuple[str, ...],
+        side: int,
+        batch: pa.RecordBatch,
     ) -> tuple[pa.Table | None, bool]:
-        """Reduce rows for a keyed step before they are sent; say whether they stayed the same."""
+        """Reduce rows for a keyed step before they are sent; say whether they are single tuples."""
         watermark = self.spec.late_before(name)
         batch = normal_keys(batch, tuple(column for column in by if column in batch.schema.names))
-        made = self.output.metrics.partial(name, keyed, batch, watermark)
-        return _as_table(made), made is batch
+        made = self.output.metrics.partial(name, keyed, batch, watermark, side)
+        return _as_table(made), made is batch or isinstance(keyed, Process)
 
     # ---- functions of the user's
 

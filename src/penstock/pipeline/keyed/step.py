@@ -11,10 +11,13 @@ from penstock.common.keywords import class_keywords
 from penstock.model import Grouping, InvalidValue, NotAllowed
 from penstock.pipeline.keyed.aggregates import Aggregate
 from penstock.pipeline.keyed.custom import CustomAggregate
+from penstock.pipeline.keyed.panes import PanedWindows, in_panes
+from penstock.pipeline.keyed.protocols import Keyed, Process
 from penstock.pipeline.keyed.reduce import Mergeable, Reduce, WorkThenReduce
-from penstock.pipeline.keyed.windowed import START, Windowed
-from penstock.pipeline.keyed.windows import Window
-from penstock.pipeline.steps import BY_KEY, Hints, Keyed, Link, MapFunction, Step
+from penstock.pipeline.keyed.sessions import SessionWindowed
+from penstock.pipeline.keyed.windowed import END, START, Windowed
+from penstock.pipeline.keyed.windows import Session, Window
+from penstock.pipeline.steps import BY_KEY, Hints, Link, MapFunction, Step
 
 
 @class_keywords
@@ -42,7 +45,7 @@ class Aggregation:
     name: str
     by: tuple[str, ...]
     reduce: Mapping[str, Aggregate] | CustomAggregate
-    window: Window | None = None
+    window: Window | Session | None = None
     work: MapFunction | None = None
     split: Split | None = None
 
@@ -56,17 +59,24 @@ class Aggregation:
                 f"{owner} has nothing to aggregate; add a column, such as n=F.count() with "
                 "penstock.functions imported as F"
             )
-        if self.window is not None and not isinstance(self.window, Window):
-            raise InvalidValue("window", owner, "made by tumbling or sliding", self.window)
+        if self.window is not None and not isinstance(self.window, (Window, Session)):
+            raise InvalidValue("window", owner, "made by tumbling, sliding or session", self.window)
+        if isinstance(self.window, Session) and self.split is not None:
+            raise NotAllowed(
+                f"{owner} has sessions, which are worked out where all rows of a key are; leave "
+                "'split' out, or use tumbling or sliding windows"
+            )
         if self.window is not None and self.work is not None and self.split is None:
             raise NotAllowed(
                 f"{owner} has both 'window' and 'work', which go together only with 'split'; put "
                 "the work into a map before it"
             )
 
-    def keyed(self) -> Keyed:
+    def keyed(self) -> Keyed | Process:
         """Put together what works on the state."""
-        by = self.by if self.window is None else (*self.by, START)
+        by = self.by
+        if self.window is not None:
+            by = (*by, START, END) if isinstance(self.window, Session) else (*by, START)
         reduce: Mergeable
         if isinstance(self.reduce, CustomAggregate):
             reduce = self.reduce.keyed_by(by)
@@ -78,6 +88,10 @@ class Aggregation:
                 "arrival, which split keys do not have; give first and last an order column, or "
                 "leave 'split' out"
             )
+        if isinstance(self.window, Session):
+            return SessionWindowed(self.window, reduce)
+        if self.window is not None and in_panes(self.window, reduce.ordered):
+            return PanedWindows(self.window, reduce)
         if self.window is not None:
             return Windowed(self.window, reduce)
         if self.work is not None and self.split is None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.common.arrow_keys import normal_keys
 from penstock.common.key_hashing import key_hashes
 from penstock.model import NotAllowed
-from penstock.pipeline.steps import Keyed
+from penstock.pipeline.keyed.protocols import Keyed, Process
 
 
 class KeyedResult(NamedTuple):
@@ -21,7 +21,7 @@ class KeyedResult(NamedTuple):
     removed: pa.Table | None
 
 
-def outcome(keyed: Keyed, returned: Any) -> KeyedResult:
+def outcome(keyed: Keyed | Process, returned: Any) -> KeyedResult:
     """Check what `Keyed.update` returned.
 
     Examples
@@ -34,7 +34,7 @@ def outcome(keyed: Keyed, returned: Any) -> KeyedResult:
 
     Parameters
     ----------
-    keyed : Keyed
+    keyed : Keyed or Process
     returned : tuple
         ``(emit, changed)`` or ``(emit, changed, removed)``; each a table, a batch or None.
 

@@ -1,22 +1,17 @@
 """A keyed reduction by window: made on the sender, merged on the receiver, closed in time.
 
-Watermarks are those of Spark:
+Watermarks are those of `penstock.pipeline.keyed.timed`:
 
-1. The watermark of a step in a batch is the largest event time in the batches before it, less the
-   lateness that is allowed. It starts at 1970 and never goes back. It is an input of the batch, so
-   that a batch that is repeated drops and closes the same.
-2. A row is late for a window that ended at or before the watermark of the *batch before*; of the
+1. A row is late for a window that ended at or before the watermark of the *batch before*; of the
    windows of a row, each counts by itself. Windows that close in this batch still take its rows.
-3. A window closes when the watermark of the batch has reached its end.
-4. When a batch moved the watermark and there is no more data, also at the end of a source, a batch
-   without data closes windows. What no watermark has reached stays open.
+2. A window closes when the watermark of the batch has reached its end. What no watermark has
+   reached stays open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,20 +19,12 @@ import pyarrow as pa
 
 from penstock.common.arrays import IntArray
 from penstock.model import NotAllowed
+from penstock.pipeline.keyed.protocols import Arrived, Watermarks
 from penstock.pipeline.keyed.reduce import Mergeable, merge_into
 from penstock.pipeline.keyed.windows import Window, as_times, event_times
-from penstock.pipeline.steps import Step
 
 #: Columns that tell windows apart: the first is part of the state's key, both are emitted.
 START, END = "window_start", "window_end"
-
-
-class Arrived(NamedTuple):
-    """Parts made of a batch, rows that were too late, and the largest event time."""
-
-    parts: pa.Table | None
-    late: int
-    latest_us: int | None
 
 
 @dataclass(frozen=True)
@@ -77,13 +64,17 @@ class Windowed:
         """Columns of the state besides the key."""
         return self.reduce.state
 
+    def latenesses(self, name: str) -> Mapping[str, int]:
+        """Lateness of its one stream."""
+        return {name: self.window.lateness_us}
+
     # ---- on the sender
 
     def partial(self, batch: pa.RecordBatch) -> pa.Table | None:
         """Reduce a batch by window when nothing is late yet."""
         return self.arrive(batch, None).parts
 
-    def arrive(self, batch: pa.RecordBatch, watermark_us: int | None) -> Arrived:
+    def arrive(self, batch: pa.RecordBatch, watermark_us: int | None, side: int = 0) -> Arrived:
         """Reduce a batch by window, without what comes too late.
 
         A row counts as late if it is for any one of its windows, or has no time at all.
@@ -152,6 +143,16 @@ class Windowed:
         starts, _ = event_times(rows.column(START))
         return np.asarray(starts + self.window.size_us <= watermark_us)
 
+    def closing(self, rows: pa.Table, watermarks: Watermarks) -> npt.NDArray[np.bool_]:
+        """Which rows of the state are needed to close windows between two watermarks."""
+        return self.over(rows, watermarks.now_us)
+
+    def closed(
+        self, rows: pa.Table | None, watermarks: Watermarks
+    ) -> tuple[pa.Table | None, pa.Table | None]:
+        """Close windows between two watermarks; see `close`."""
+        return self.close(rows, watermarks.now_us)
+
     def close(
         self, rows: pa.Table | None, watermark_us: int
     ) -> tuple[pa.Table | None, pa.Table | None]:
@@ -176,39 +177,3 @@ class Windowed:
         starts, _ = event_times(out.column(START))
         end = as_times(starts + self.window.size_us, out.schema.field(START).type)
         return out.add_column(out.column_names.index(START) + 1, END, end)
-
-    def advanced(self, watermark_us: int, seen_us: Iterable[int]) -> int:
-        """Watermark after a batch with these event times; it never goes back."""
-        return max([watermark_us, *(time - self.window.lateness_us for time in seen_us)])
-
-
-def advanced_watermarks(
-    steps: Iterable[Step],
-    watermarks: Mapping[str, int],
-    seen: Iterable[Mapping[str, int]],
-) -> dict[str, int]:
-    """Watermarks of all steps with windows after a batch.
-
-    Parameters
-    ----------
-    steps : iterable of Step
-        All steps of the pipeline.
-    watermarks : mapping of str to int
-        Those that the batch ran with.
-    seen : iterable of mapping of str to int
-        Largest event time of each step, as every task saw it.
-    """
-    times = list(seen)
-    return {
-        step.name: step.keyed.advanced(
-            watermarks.get(step.name, 0), [t[step.name] for t in times if step.name in t]
-        )
-        for step in steps
-        if isinstance(step.keyed, Windowed)
-    }
-
-
-def routed_by(keyed: Any) -> tuple[str, ...]:
-    """Columns by which the rows of a keyed step find their instance."""
-    found: tuple[str, ...] = getattr(keyed, "routed_by", keyed.by)
-    return found

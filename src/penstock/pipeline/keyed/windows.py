@@ -32,8 +32,8 @@ EMIT = ("closed", "changes")
 LATE = ("drop", "side-output")
 
 
-def microseconds(value: float | str, parameter: str, owner: str) -> int:
-    """Read a length of time: seconds, or a number and a unit.
+def microseconds(value: float | str, parameter: str, owner: str, *, signed: bool = False) -> int:
+    """Read a length of time: seconds, or a number and a unit; a text with a sign if `signed`.
 
     Examples
     --------
@@ -42,8 +42,8 @@ def microseconds(value: float | str, parameter: str, owner: str) -> int:
     """
     allowed = "seconds, or a number with one of " + ", ".join(_UNITS_US)
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", value)
-        if match is None or match[2] not in _UNITS_US:
+        match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+)\s*", value)
+        if match is None or match[2] not in _UNITS_US or (match[1][0] == "-" and not signed):
             raise InvalidValue(parameter, owner, allowed, value)
         return round(float(match[1]) * _UNITS_US[match[2]])
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
@@ -115,6 +115,58 @@ class Window:
     def closed(self, watermark_us: int) -> int:
         """Count, from 1970, the windows that have closed."""
         return (watermark_us - self.size_us) // self.slide_us
+
+
+@dataclass(frozen=True)
+class Session:
+    """Windows that end when nothing came for a while; see `session`.
+
+    Parameters
+    ----------
+    column : str
+        Event time of a row: a timestamp, or int64 microseconds.
+    gap_us : int
+        How long nothing of a key comes after the last row of a session.
+    lateness_us, late
+        As in `Window`.
+    """
+
+    column: str
+    gap_us: int
+    lateness_us: int = 0
+    late: str = "drop"
+
+    def __post_init__(self) -> None:
+        if self.gap_us < 1:
+            raise InvalidValue("gap", "a session", "a positive time", f"{self.gap_us} us")
+        if self.lateness_us < 0:
+            raise InvalidValue("lateness", "a session", "at least 0", f"{self.lateness_us} us")
+        if self.late not in LATE:
+            raise InvalidValue("late", "a session", "one of " + ", ".join(LATE), self.late)
+
+
+def session(
+    column: str, gap: float | str, *, lateness: float | str = 0.0, late: str = "drop"
+) -> Session:
+    """Windows of a key that end when nothing of the key came for `gap`.
+
+    A session is emitted once, when it closes.
+
+    Parameters
+    ----------
+    column : str
+        Event time: a timestamp, or int64 microseconds.
+    gap : float or str
+        Seconds, or a number with a unit such as ``"10 s"`` or ``"5 min"``.
+    lateness, late
+        As in `tumbling`.
+    """
+    return Session(
+        column,
+        microseconds(gap, "gap", "a session"),
+        microseconds(lateness, "lateness", "a session"),
+        late,
+    )
 
 
 def tumbling(

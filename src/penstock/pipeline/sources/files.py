@@ -21,6 +21,8 @@ from penstock.pipeline.sources.readers import Csv, Parquet, Reader
 
 _COMPRESSED = (".gz", ".bz2", ".zip", ".zst", ".xz", ".lz4")
 
+_STAMP = pa.field(STAMP, pa.int64())
+
 
 @dataclass(frozen=True)
 class RowPosition:
@@ -91,7 +93,7 @@ class Replay:
     @cached_property
     def schema(self) -> pa.Schema:
         """Columns of the reader, and the stamp."""
-        return self.reader.schema.append(pa.field(STAMP, pa.int64()))
+        return self.reader.schema.append(_STAMP)
 
     @cached_property
     def files(self) -> tuple[str, ...]:
@@ -128,9 +130,8 @@ class Replay:
         if table.num_rows != stop - start:
             names = ", ".join(sorted({self.files[mark.file] for mark in marks[first:last]}))
             raise PenstockError(f"{names} changed while being replayed: rows are missing")
-        return table.append_column(
-            self.schema.field(STAMP), pa.array(self._profile.stamps_us(start, stop))
-        )
+        # Files may have a column of that name: the stamp is the last one.
+        return table.append_column(_STAMP, pa.array(self._profile.stamps_us(start, stop)))
 
     def _part(self, number: int) -> pa.Table:
         marks = self._index[0]

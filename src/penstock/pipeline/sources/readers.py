@@ -1,7 +1,8 @@
-"""Readers of files: text, CSV, Parquet. Each finds where rows begin, and reads from there."""
+"""Readers of files: text, CSV, JSON, Parquet. Each finds where rows begin, and reads from there."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
 from penstock.common.keywords import class_keywords
@@ -142,6 +144,62 @@ class Csv:
             raise InvalidValue(
                 "path", "Csv", f"a CSV file with the columns {columns}", f"{path}: {error}"
             ) from None
+
+
+@class_keywords
+@dataclass(frozen=True)
+class JsonLines:
+    """Rows of files with one JSON object a line.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Columns that are given, with their types, nested ones too; other fields are left out.
+        Timestamps are read from strings in ISO 8601.
+    required : tuple of str
+        Columns that the first row of a file must have; elsewhere what is missing is null.
+    """
+
+    schema: pa.Schema
+    required: tuple[str, ...] = ()
+
+    def marks(self, path: str) -> tuple[list[tuple[int, int]], int]:
+        """Find the rows, and check the first of them."""
+        marks, rows = _line_marks(path, 0)
+        if rows:
+            with Path(path).open("rb") as file:
+                line = file.readline()
+            self._parse(line, path)
+            present = json.loads(line)
+            missing = [name for name in self.required if name not in present]
+            if missing:
+                allowed = "a file of JSON objects with " + ", ".join(self.required)
+                raise InvalidValue("path", "JsonLines", allowed, f"{path} without {missing[0]}")
+        return marks, rows
+
+    def part(self, path: str, offset: int, until: int | None) -> pa.Table:
+        """Read rows."""
+        return self._parse(_bytes(path, offset, until), path)
+
+    def _parse(self, content: bytes, path: str) -> pa.Table:
+        try:
+            table = pajson.read_json(
+                pa.BufferReader(content),
+                read_options=pajson.ReadOptions(use_threads=False, block_size=len(content) + 1),
+                parse_options=pajson.ParseOptions(
+                    explicit_schema=self.schema, unexpected_field_behavior="ignore"
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            columns = ", ".join(f"{item.name} {item.type}" for item in self.schema)
+            allowed = f"a file with one JSON object a line, with {columns}"
+            raise InvalidValue("path", "JsonLines", allowed, f"{path}: {error}") from None
+        lines = content.count(b"\n") + (not content.endswith(b"\n"))
+        if table.num_rows != lines:
+            allowed = "a file with one JSON object a line, and no empty lines"
+            got = f"{path}: {table.num_rows} objects in {lines} lines"
+            raise InvalidValue("path", "JsonLines", allowed, got)
+        return table.select(self.schema.names)
 
 
 @class_keywords
