@@ -1,0 +1,1 @@
+"""NEXMark: an auction house as three streams, and queries over them that stream engines answer."""

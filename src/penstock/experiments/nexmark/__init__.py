@@ -1,0 +1,1 @@
+"""NEXMark on Spark: the engine and Structured Streaming over the same files."""
