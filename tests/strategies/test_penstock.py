@@ -119,7 +119,7 @@ def test_head_room_follows_the_variance() -> None:
     calm, wild = fewest_nodes(graph, NODES, 0.8), fewest_nodes(graph, NODES, 0.4)
     assert calm is not None
     assert wild is not None
-    assert len(calm) < len(wild)
+    assert len(calm.nodes) < len(wild.nodes)
     assert fewest_nodes(graph, Cluster.of(1, cpu_cores=1), 1.0) is None
 
 

@@ -256,8 +256,22 @@ class TestTrigger:
     def test_latency(self) -> None:
         # 1.2 cores on two nodes: neither idle nor overloaded.
         assert not self.check(1200, 2)
-        assert not self.check(1200, 2, Measurements(latency_ms=1000.0))
-        assert self.check(1200, 2, Measurements(latency_ms=1001.0))
+        request = Request(stream(1200), self.CLUSTER)
+        windows = tuple(Measurements(latency_ms=ms) for ms in (700.0, 500.0, 900.0))
+        asked = replace(request, running=on(2, request), recent=windows)
+
+        def fires(now_ms: float, **settings: float) -> bool:
+            now = replace(asked, measurements=Measurements(latency_ms=now_ms))
+            return LatencyOrIdle(**settings).check(now).fires
+
+        # Twice the lowest that this plan had, whatever a batch takes.
+        assert not fires(1000.0)
+        assert fires(1001.0)
+        assert not fires(1001.0, latency_rise=0)
+        assert fires(801.0, latency_ms=800)
+        # With nothing to compare it to, no latency is high.
+        alone = replace(asked, recent=(), measurements=Measurements(latency_ms=9e9))
+        assert not LatencyOrIdle().check(alone).fires
 
     def test_too_little_left(self) -> None:
         assert not self.check(1880, 2)
@@ -346,10 +360,22 @@ class TestStrategy:
 
     def test_replaces_for_latency_only_by_something_better(self) -> None:
         request = Request(
-            streams(4, 6), Cluster.of(4), Measurements(latency_ms=5000.0), exact_nodes=True
+            streams(4, 6),
+            Cluster.of(4),
+            Measurements(latency_ms=5000.0),
+            recent=(Measurements(latency_ms=1000.0),),
+            exact_nodes=True,
         )
         answer = TsStream().plan(replace(request, running=on(4, request)))
         assert isinstance(answer, Plan)
         assert answer.before is not None
         assert answer.after.across_per_s < answer.before.across_per_s
         assert "latency" in answer.reasons[0].text
+
+    def test_subgraphs_have_more_than_one_instance_where_a_node_holds_more(self) -> None:
+        """A node of one core holds four instances of 0.17 cores: four processes have one each."""
+        topology = Topology("t", (Operator("a", Kind.SOURCE, 8, cpu_pct=17),))
+        plan = TsStream().plan(Request(topology, Cluster.of(4, cpu_cores=1.0)))
+        assert isinstance(plan, Plan)
+        figures = [r.figures["subgraphs"] for r in plan.reasons if "subgraphs" in r.figures]
+        assert figures == [4]

@@ -14,12 +14,12 @@ from penstock.model import Grouping, Keep, NodeUse, Plan, Reason, RoutingTable
 from penstock.model.load import lin
 from penstock.strategies.api import Request, register
 from penstock.strategies.loads import capacity_shares, dominant
-from penstock.strategies.partition.graph_network import GraphNetwork, import_torch
+from penstock.strategies.partition.graph_network import GraphNetwork
 from penstock.strategies.place import Placed
 from penstock.strategies.place.groups import group_capacity
 from penstock.strategies.place.padding import Padding
 from penstock.strategies.polish import excess, land, settle, settle_exactly
-from penstock.strategies.replan import finish
+from penstock.strategies.replan import Aim, finish
 from penstock.strategies.route.two_tier import TwoTier, rebalance, resize
 from penstock.strategies.trigger.node_imbalance import NodeImbalance, instance_loads, node_loads
 
@@ -49,14 +49,7 @@ class MsStream(Checked):
     polish: int = param(8, "Passes of local search at the end; 0: the paper alone.", least=0)
 
     def plan(self, request: Request) -> Plan | Keep:
-        """Distribute the keys, split the graph, place the groups; or keep what is in balance.
-
-        Raises
-        ------
-        Refused
-            When PyTorch is not installed.
-        """
-        import_torch()
+        """Distribute the keys, split the graph, place the groups; or keep what is in balance."""
         trigger = NodeImbalance(self.eta, self.chi)
         verdict = trigger.check(request)
         if not verdict.fires:
@@ -71,7 +64,9 @@ class MsStream(Checked):
         node_of, notes = self._split(request)
         placed = land(request, node_of, (*why, *notes))
         limit = 1.0 if request.exact_nodes else self.xi
-        return finish(request, self.name, placed, routing=routing, limit=limit)
+        graph, cluster = request.graph, request.cluster
+        balance = Aim("lin", lambda found: lin(node_loads(graph, cluster, found)), self.eta)
+        return finish(request, self.name, placed, routing=routing, limit=limit, aim=balance)
 
     def routing(self, request: Request) -> tuple[Mapping[str, RoutingTable], tuple[Reason, ...]]:
         """Tables of the operators whose keys belong to instances, repartitioned where they lag."""
@@ -115,8 +110,9 @@ class MsStream(Checked):
     def _polished(self, request: Request, node_of: IntArray) -> IntArray:
         """Search for less traffic with no node above `xi` and LIN no higher than `eta`.
 
-        A search that empties a node for the sake of traffic is held more tightly, and at last left
-        out: balance is what this strategy is for.
+        A search that empties a node for the sake of traffic, or that leaves the nodes further out
+        of balance, is held more tightly, and at last left out: balance over the nodes that were
+        chosen is what this strategy is for.
         """
         graph, cluster = request.graph, request.cluster
         even = float(
@@ -124,15 +120,17 @@ class MsStream(Checked):
         )
         tries = [(self.xi, self.polish), (self.xi, 0)]
         tries[1:1] = [(even * (1 + self.eta / part), self.polish) for part in (2, 8)]
-        ranked: list[tuple[bool, float, int, IntArray]] = []
+        nodes = len(np.unique(node_of))
+        ranked: list[tuple[bool, int, float, int, IntArray]] = []
         for rank, (limit, passes) in enumerate(tries):
             found = settle(graph, cluster, node_of, min(limit, self.xi), passes)
             over = excess(graph, cluster, found, self.xi) > 0
             out = max(lin(node_loads(graph, cluster, found)) - self.eta, 0.0)
-            ranked.append((over, out, rank, found))
-            if not over and out == 0.0:
+            emptied = max(nodes - len(np.unique(found)), 0)
+            ranked.append((over, emptied, out, rank, found))
+            if not (over or emptied or out):
                 break
-        over, _, _, best = min(ranked, key=lambda found: found[:3])
+        over, *_, best = min(ranked, key=lambda found: found[:4])
         return settle(graph, cluster, best, 1.0, 0) if over else best
 
     def _count(self, request: Request, largest: IntArray) -> int:

@@ -25,6 +25,9 @@ from penstock.strategies.route.skew import routed
 from penstock.strategies.scale.head_room import fewest_nodes, load_limit, sub_cluster
 from penstock.strategies.trigger.head_room import HeadRoom
 
+#: Loads that are tried from the limit of a plan to a full node, until the nodes suffice.
+LIMITS = 5
+
 
 @register
 @dataclass(frozen=True)
@@ -78,8 +81,8 @@ class Penstock(Checked):
         return replace(proposal, reasons=(*gain.reasons, *proposal.reasons))
 
     def _fresh(self, request: Request) -> Plan | Keep:
-        chosen, limit, reason = self._nodes(request, None)
-        node_of = self._search(request, chosen, limit, None)
+        chosen, limit, reason, packed = self._nodes(request, None)
+        node_of = self._search(request, chosen, limit, packed)
         return self._finish(request, node_of, limit, (reason,))
 
     def _again(
@@ -99,8 +102,10 @@ class Penstock(Checked):
             rest = self._without_the_gone(request, current, awake, why)
             if rest is not None:
                 return rest
+        packed: list[IntArray] = []
         if bound is None or not len(awake):
-            chosen, limit, reason = self._nodes(request, awake if len(awake) else None, margin)
+            preferred = awake if len(awake) else None
+            chosen, limit, reason, packed = self._nodes(request, preferred, margin)
         else:
             chosen, limit = awake, load_limit(request.measurements, self.most)
             reason = Reason(f"the {len(awake)} nodes in use stay", {"nodes": len(awake)})
@@ -111,7 +116,7 @@ class Penstock(Checked):
             moves = int(np.ceil(bound * len(graph)))
             near = bounded(graph, cluster, current, near, limit, moves)
         else:
-            far = self._search(request, chosen, limit, start)
+            far = self._search(request, chosen, limit, [*packed, start])
             tight = max_load(graph, cluster, near) > limit + ROUNDING
             if tight or graph.cut(far, len(cluster)) < graph.cut(near, len(cluster)) * (
                 1 - self.gain
@@ -139,27 +144,29 @@ class Penstock(Checked):
 
     def _nodes(
         self, request: Request, awake: IntArray | None, margin: float | None = None
-    ) -> tuple[IntArray, float, Reason]:
-        """Choose nodes, and the load that they may reach: less than the limit if there is one."""
+    ) -> tuple[IntArray, float, Reason, list[IntArray]]:
+        """Choose nodes, and the load that they may reach: less than the limit if there is one.
+
+        The last value is a placement on them, as positions among the chosen nodes, if one is known.
+        """
         everything = np.arange(len(request.cluster))
         if request.exact_nodes:
             limit = exact_limit(request)
             text = f"all {len(everything)} nodes are asked for, none above {limit:.2f}"
-            return everything, limit, Reason(text, {"nodes": len(everything), "limit": limit})
+            return everything, limit, Reason(text, {"nodes": len(everything), "limit": limit}), []
         limit = load_limit(request.measurements, self.most)
-        for bound in (margin or limit, limit, 1.0):
-            chosen = fewest_nodes(request.graph, request.cluster, bound, awake)
-            if chosen is not None:
-                text = (
-                    f"{len(chosen)} of {len(everything)} nodes hold it with a load of {bound:.2f}"
-                )
-                figures = {"nodes": len(chosen), "limit": bound, "wanted_limit": limit}
-                return chosen, bound, Reason(text, figures)
+        for bound in (margin or limit, *np.linspace(limit, 1.0, LIMITS).tolist()):
+            packed = fewest_nodes(request.graph, request.cluster, bound, awake)
+            if packed is not None:
+                count = len(packed.nodes)
+                text = f"{count} of {len(everything)} nodes hold it with a load of {bound:.2f}"
+                figures = {"nodes": count, "limit": bound, "wanted_limit": limit}
+                return packed.nodes, bound, Reason(text, figures), [packed.start]
         text = f"not even all {len(everything)} nodes hold it"
-        return everything, 1.0, Reason(text, {"nodes": len(everything), "limit": 1.0})
+        return everything, 1.0, Reason(text, {"nodes": len(everything), "limit": 1.0}), []
 
     def _search(
-        self, request: Request, chosen: IntArray, limit: float, start: IntArray | None
+        self, request: Request, chosen: IntArray, limit: float, starts: list[IntArray]
     ) -> IntArray:
         effort_s = 0.04 + len(request.graph) * self.effort * 1e-3
         part = sub_cluster(request.cluster, chosen)
@@ -170,7 +177,7 @@ class Penstock(Checked):
             request.rng,
             effort_s=effort_s,
             keep_all=request.exact_nodes,
-            start=start,
+            starts=starts,
         )
         return chosen[found]
 

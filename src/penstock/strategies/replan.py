@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +31,32 @@ HORIZON_S = 300.0
 #: A re-plan must lower the communication cost by more than this part of it to be a gain.
 NOTICEABLE = 1e-6
 
+#: A re-plan must lower a strategy's own aim by this part of it to be a gain.
+CLEARLY = 0.05
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a strategy is for besides little traffic and few nodes.
+
+    Parameters
+    ----------
+    name : str
+        Of the figure.
+    measure : callable
+        The figure of a placement, given as the node of each instance; lower is better.
+    allowed : float
+        A figure up to this one is as good as any lower one.
+    """
+
+    name: str
+    measure: Callable[[IntArray], float]
+    allowed: float
+
+    def misses(self, node_of: IntArray) -> float:
+        """Return how far a placement is above what is allowed; 0 if it is not."""
+        return max(self.measure(node_of) - self.allowed, 0.0)
+
 
 def finish(
     request: Request,
@@ -42,13 +69,15 @@ def finish(
     pinned: bool = True,
     horizon_s: float = HORIZON_S,
     limit: float = 1.0,
+    aim: Aim | None = None,
 ) -> Plan | Keep:
     """Turn a placement into a plan, or into "keep" when it is no better than the running one.
 
     With a running plan of the same parallelism, moves that cost more than they bring are taken
     back first (`worthwhile`). The plan that is left must break fewer limits than the running one,
-    or relieve a node above `limit`, or use fewer nodes, or cost less communication, or change the
-    parallelism or the routing; otherwise the answer is `Keep`.
+    or relieve a node above `limit`, or use fewer nodes, or cost less communication, or come nearer
+    to the strategy's own aim, or change the parallelism or the routing; otherwise the answer is
+    `Keep`.
 
     Parameters
     ----------
@@ -65,6 +94,8 @@ def finish(
         How long the plan is expected to serve.
     limit : float
         Load of a node that the plan may reach; no move is taken back beyond it.
+    aim : Aim, optional
+        What the strategy is for; no move is taken back that serves it.
     """
     graph = graph or request.graph
     node_of, process_of = placed.node_of, placed.process_of
@@ -73,7 +104,7 @@ def finish(
     if running is not None and dict(running.parallelism) == dict(graph.topology.parallelism):
         current = running.node_of_in(request.cluster)
         if stands(request.cluster, current, running.process_of):
-            node_of, note = worthwhile(request, graph, current, node_of, horizon_s, limit)
+            node_of, note = worthwhile(request, graph, current, node_of, horizon_s, limit, aim)
             process_of = stay_in_place(graph, request.cluster, node_of, current, running.process_of)
             reasons += note
     plan = make_plan(
@@ -89,7 +120,7 @@ def finish(
     )
     if running is None:
         return plan
-    return _better(request, graph, running, plan, limit)
+    return _better(request, graph, running, plan, limit, aim)
 
 
 def worthwhile(
@@ -99,14 +130,15 @@ def worthwhile(
     node_of: IntArray,
     horizon_s: float = HORIZON_S,
     limit: float = 1.0,
+    aim: Aim | None = None,
 ) -> tuple[IntArray, list[Reason]]:
     """Take back moves that cost more than they bring.
 
     Moving an instance costs the time its state is under way, state over the slower of the two
     nodes' bandwidths. It brings the traffic that it takes off the network, rate times the
     difference between the tiers' costs (Ra eq. 22), over `horizon_s`. A move stays when it pays,
-    when its old node would be above `limit`, or when it empties its old node, which is a gain of
-    another kind. An instance without state moves for free.
+    when its old node would be above `limit`, when it empties its old node, or when without it the
+    placement would miss the strategy's aim by more. An instance without state moves for free.
     """
     moved = np.flatnonzero((node_of != current) & (graph.state_mb > 0))
     node_of = node_of.copy()
@@ -133,7 +165,11 @@ def worthwhile(
         )
         if brings_s >= cost_s[instance] or not fits:
             continue
-        node_of[instance] = old
+        without = node_of.copy()
+        without[instance] = old
+        if aim is not None and aim.misses(without) > aim.misses(node_of):
+            continue
+        node_of = without
         use = NodeUse.of(graph, cluster, node_of)
         taken_back += 1
     if not taken_back:
@@ -163,7 +199,12 @@ def stands(cluster: Cluster, node_of: IntArray, process_of: IntArray) -> bool:
 
 
 def _better(
-    request: Request, graph: InstanceGraph, running: Plan, plan: Plan, limit: float
+    request: Request,
+    graph: InstanceGraph,
+    running: Plan,
+    plan: Plan,
+    limit: float,
+    aim: Aim | None,
 ) -> Plan | Keep:
     before = plan.before
     if before is None:
@@ -191,6 +232,11 @@ def _better(
         and plan.after.max_node_load < before.max_node_load - ROUNDING
     )
     fewer = plan.after.nodes_used < before.nodes_used
-    if len(plan.infeasible) < broken or relieved or fewer or cheaper:
+    nearer = False
+    if aim is not None and aim.misses(node_of):
+        at, to = aim.measure(node_of), aim.measure(plan.node_of_in(request.cluster))
+        figures |= {f"{aim.name}_before": at, f"{aim.name}_after": to}
+        nearer = to < at * (1 - CLEARLY)
+    if len(plan.infeasible) < broken or relieved or fewer or cheaper or nearer:
         return plan
     return Keep((Reason("the running plan stays: the new one brings nothing", figures),))

@@ -43,7 +43,12 @@ class TsStream(Checked):
         0, "w_e of eq. 9; 0: so many that a node's processes hold what it can run.", least=0
     )
     alpha: float = param(0.7, "Part of a node's free CPU that is used (eq. 10).", least=0, most=1)
-    latency_ms: float = param(1000.0, "Latency that is high.", least=0, unit="ms")
+    latency_ms: float = param(
+        0.0, "Latency that is high; 0: `latency_rise` decides alone.", least=0, unit="ms"
+    )
+    latency_rise: float = param(
+        2.0, "Times the lowest latency of the running plan that is high; 0: none is.", least=0
+    )
     most_free: float = param(
         0.5, "Share of its capacity beyond which a node counts as idle.", least=0, most=1
     )
@@ -52,7 +57,10 @@ class TsStream(Checked):
     def plan(self, request: Request) -> Plan | Keep:
         """Check the trigger, then partition, place and polish."""
         trigger = LatencyOrIdle(
-            latency_ms=self.latency_ms, most_free=self.most_free, alpha=self.alpha
+            latency_ms=self.latency_ms,
+            latency_rise=self.latency_rise,
+            most_free=self.most_free,
+            alpha=self.alpha,
         )
         verdict = trigger.check(request)
         if not verdict.fires:
@@ -112,6 +120,9 @@ class TsStream(Checked):
         workers = max(WORKERS, round(float(cluster.processes.mean())))
         slots = int(cluster.slots.min())
         sizes = [max(1, min(slots, int(fits / w))) for w in range(workers, 0, -1)]
+        # Subgraphs of one instance keep no heavy edge within a process: larger ones, if a node's
+        # capacity allows them.
+        sizes = [size for size in sizes if size > 1] or sizes[-1:]
         fine = [size for size in sizes if subgraphs(len(graph), size) <= MOST_SUBGRAPHS]
         return fine[0] if fine else math.ceil(len(graph) / MOST_SUBGRAPHS)
 

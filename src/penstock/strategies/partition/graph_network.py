@@ -2,27 +2,24 @@
 
 In the manner of GAP (A. Nazi et al.: GAP, generalizable approximate graph partitioning framework,
 2019): two embeddings of every task, a softmax over the groups, and a loss that is the expected
-normalised cut plus what the groups are out of balance (Ms eq. 30-35).
+normalised cut plus what the groups are out of balance (Ms eq. 30-35). The network itself, with its
+gradients, is in `embedding.py`.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from penstock.common.arrays import FloatArray, IntArray, group_sums
 from penstock.common.parameters import Checked, param
-from penstock.model import InstanceGraph, Refused
+from penstock.model import InstanceGraph
 from penstock.strategies.partition import register
 from penstock.strategies.partition.bundles import Bundles, bundle
+from penstock.strategies.partition.embedding import Adam, Network, Rates, Single
 from penstock.strategies.partition.likeliest import likeliest
-
-MISSING = "graph_network needs PyTorch; install it with: pip install 'penstock[gnn]'"
 
 #: Random features of each task, and how much of them is its class's and how much its own.
 NOISE = 16
@@ -30,8 +27,6 @@ CLASS_NOISE, OWN_NOISE = 1.0, 1.0
 
 #: A loss must fall by more than this part of itself to count as an improvement.
 NOTICEABLE = 1e-4
-
-FragmentPlacement = Callable[[Any], Any]
 
 
 @register
@@ -42,11 +37,11 @@ class GraphNetwork(Checked):
     A graph convolution network embeds what a task exchanges with its neighbours, GraphSAGE what it
     is (its load), a fully connected layer turns both into the probability `Y` of every group
     (Alg. 2). The answer is the likeliest group of each, repaired. Seeded by the generator it is
-    given; PyTorch's own generators are left alone.
+    given.
     """
 
     name: ClassVar[str] = "graph-network"
-    summary: ClassVar[str] = "graph neural network trained on the graph itself; needs PyTorch"
+    summary: ClassVar[str] = "graph neural network trained on the graph itself"
     origin: ClassVar[str] = "Ms-Stream, eq. 30-35 and Alg. 2, after GAP"
 
     hidden: int = param(64, "Width of the embeddings.", least=1, most=4096)
@@ -74,110 +69,87 @@ class GraphNetwork(Checked):
         shares: FloatArray,
         rng: np.random.Generator,
     ) -> IntArray:
-        """Give every instance a group; see `Partitioner.partition`.
-
-        Raises
-        ------
-        Refused
-            When PyTorch is not installed.
-        """
-        torch = import_torch()
-        seed = int(rng.integers(2**31 - 1))
+        """Give every instance a group; see `Partitioner.partition`."""
         weights = weights if weights.sum() > 0 else np.ones(len(graph))
         if len(shares) == 1:
             return np.zeros(len(graph), dtype=np.int64)
         bundles = bundle(graph, max(self.vertices, 2 * len(shares)))
         load = group_sums(bundles.of, weights, len(bundles))
-        with _one_thread(torch):
-            chances = self._train(torch, bundles, load, shares / shares.sum(), seed)
+        chances = self._train(bundles, load, shares / shares.sum(), rng)
         return likeliest(graph, chances[bundles.of], weights, shares / shares.sum())
 
     def _train(
-        self, torch: Any, bundles: Bundles, load: FloatArray, shares: FloatArray, seed: int
+        self, bundles: Bundles, load: FloatArray, shares: FloatArray, rng: np.random.Generator
     ) -> FloatArray:
         """Return `Y`, the probability of each group for each bundle."""
-        made = torch.Generator().manual_seed(seed)
-        spread = spreader(torch, bundles)
-        edge, task = features(torch, bundles, load, made)
-        network = _Network(torch, self.layers, self.hidden, edge, task, len(shares), made)
-        optimiser = torch.optim.Adam(network.parameters, lr=self.rate)
-        terms = losses(torch, spread, bundles, load, shares)
-        # Eq. 33-34 count in tasks, the cut in parts of a volume: one scale for both.
-        relative = self.balance * (len(shares) / float(bundles.size.sum())) ** 2
+        rates = Rates.of(bundles)
+        edge, task = features(bundles, load, rng)
+        network = Network.of(rates, edge, task, len(shares), self.layers, self.hidden, rng)
+        optimiser = Adam(self.rate, network.parameters)
+        loss = Loss(rates, bundles, load, shares, self.balance)
         lowest, since = np.inf, 0
-        best = None
+        best: Single | None = None
         for _ in range(self.epochs):
-            optimiser.zero_grad()
-            chances = network.forward(spread)
-            cut, counts, loads = terms(chances)
-            loss = cut + relative * (counts + loads)
-            value = float(loss.detach())
+            passed = network.forward()
+            terms, pull = loss.of(passed.chances)
+            value = loss.total(*terms)
             since += 1
             if value < lowest - NOTICEABLE * abs(lowest) or best is None:
-                lowest, since, best = value, 0, chances.detach()
+                lowest, since, best = value, 0, passed.chances
             if since >= self.patience:
                 break
-            loss.backward()
-            optimiser.step()
+            optimiser.step(network.backward(passed, pull))
         return np.asarray(best, dtype=np.float64)
 
 
-def import_torch() -> Any:
-    """Import PyTorch, or say how to get it."""
-    try:
-        return importlib.import_module("torch")
-    except ImportError as missing:
-        raise Refused(MISSING) from missing
-
-
-def spreader(torch: Any, bundles: Bundles) -> FragmentPlacement:
-    """Make `E` times a matrix as a step that gradients pass through; `E` is symmetric."""
-
-    class Through(torch.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(ctx: Any, values: Any) -> Any:
-            return _times(values)
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            return _times(gradient)
-
-    def _times(values: Any) -> Any:
-        return torch.from_numpy(bundles.spread(values.detach().numpy()).astype(np.float32))
-
-    through: FragmentPlacement = Through.apply
-    return through
-
-
-def losses(
-    torch: Any, spread: FragmentPlacement, bundles: Bundles, load: FloatArray, shares: FloatArray
-) -> Callable[[Any], tuple[Any, Any, Any]]:
-    """Make the function from `Y` to the three terms of the loss (eq. 30).
+class Loss:
+    """The loss of eq. 30, and which way it pulls each probability.
 
     Cut (eq. 31): what leaves each group over its volume `Gamma` (eq. 32), summed up. A group of
     isolated tasks has no volume, and no cut. Counts (eq. 33) and loads (eq. 34): squared difference
     from each group's share. Loads are in units of the mean load, so that the two terms have one
-    scale; the print of eq. 34 leaves the square out in its first line.
+    scale; the print of eq. 34 leaves the square out in its first line. Eq. 33-34 count in tasks,
+    the cut in parts of a volume: the weight of the former brings both to one scale.
     """
-    degree = torch.tensor(bundles.degree, dtype=torch.float32)
-    size = torch.tensor(bundles.size, dtype=torch.float32)
-    share = torch.tensor(shares, dtype=torch.float32)
-    count = float(bundles.size.sum())
-    weight = torch.tensor(load * count / load.sum(), dtype=torch.float32)
 
-    def terms(chances: Any) -> tuple[Any, Any, Any]:
+    def __init__(
+        self,
+        rates: Rates,
+        bundles: Bundles,
+        load: FloatArray,
+        shares: FloatArray,
+        balance: float = 1.0,
+    ) -> None:
+        count = float(bundles.size.sum())
+        self._rates = rates
+        self._size = bundles.size.astype(np.float32)
+        self._load = (load * count / load.sum()).astype(np.float32)
+        self._asked = (count * shares).astype(np.float32)
+        self._weight = balance * (len(shares) / count) ** 2
+
+    def total(self, cut: float, counts: float, loads: float) -> float:
+        """Sum up the terms, imbalances by their weight."""
+        return cut + self._weight * (counts + loads)
+
+    def of(self, chances: Single) -> tuple[tuple[float, float, float], Single]:
+        """Return cut, counts and loads of `Y`, and the gradient of their total."""
+        near, degree = self._rates.spread(chances), self._rates.degree
         volume = degree @ chances
-        inside = (chances * spread(chances)).sum(dim=0)
+        inside = np.einsum("ij,ij->j", chances, near)
         used = volume > 0
-        cut = torch.where(used, 1.0 - inside / torch.where(used, volume, 1.0), 0.0).sum()
-        counts = ((size @ chances - count * share) ** 2).sum()
-        loads = ((weight @ chances - count * share) ** 2).sum()
-        return cut, counts, loads
+        part = np.divide(1.0, volume, where=used, out=np.zeros_like(volume))
+        cut = float((used - inside * part).sum())
+        held, carried = self._size @ chances - self._asked, self._load @ chances - self._asked
+        # E is symmetric, so the gradient of what is inside is twice what is near.
+        pull = near
+        pull *= -2.0 * part
+        vectors = np.stack([degree, self._size, self._load], axis=1)
+        twice = np.float32(2.0 * self._weight)
+        pull += vectors @ np.stack([inside * part * part, twice * held, twice * carried])
+        return (cut, float(held @ held), float(carried @ carried)), pull
 
-    return terms
 
-
-def features(torch: Any, bundles: Bundles, load: FloatArray, made: Any) -> tuple[Any, Any]:
+def features(bundles: Bundles, load: FloatArray, rng: np.random.Generator) -> tuple[Single, Single]:
     """Describe each bundle: by what it exchanges, and by what it is.
 
     Noise comes with both. Some is a class's own, and passes on to its neighbours, so that parts of
@@ -188,67 +160,10 @@ def features(torch: Any, bundles: Bundles, load: FloatArray, made: Any) -> tuple
         (load, bundles.size),
     )
     classes = int(bundles.class_of.max()) + 1
-    shared = torch.randn(classes, NOISE, generator=made)[torch.from_numpy(bundles.class_of)]
-    described: list[Any] = []
+    shared = rng.standard_normal((classes, NOISE))[bundles.class_of]
+    described: list[Single] = []
     for group in columns:
         table = np.stack([values / max(float(values.mean()), 1e-12) for values in group], axis=1)
-        noise = CLASS_NOISE * shared + OWN_NOISE * torch.randn(len(bundles), NOISE, generator=made)
-        described.append(torch.cat([torch.tensor(np.log1p(table)).float(), noise], dim=1))
+        noise = CLASS_NOISE * shared + OWN_NOISE * rng.standard_normal((len(bundles), NOISE))
+        described.append(np.concatenate([np.log1p(table), noise], axis=1).astype(np.float32))
     return described[0], described[1]
-
-
-class _Network:
-    """Two embeddings side by side and a softmax on top (Alg. 2)."""
-
-    def __init__(
-        self, torch: Any, layers: int, hidden: int, edge: Any, task: Any, groups: int, made: Any
-    ) -> None:
-        self.torch = torch
-        self.edge, self.task = edge, task
-        self.parameters: list[Any] = []
-
-        def matrix(rows: int, columns: int, gain: float = 2.0) -> Any:
-            values = torch.randn(rows, columns, generator=made) * (gain / rows) ** 0.5
-            self.parameters.append(values.requires_grad_())
-            return values
-
-        widths = [hidden] * (layers - 1)
-        self.convolve = [matrix(w, hidden) for w in [edge.shape[1], *widths]]
-        self.sample = [matrix(2 * w, hidden) for w in [task.shape[1], *widths]]
-        # Sure of itself from the start: where all groups are equally likely, nothing pulls.
-        self.last = matrix(2 * hidden, groups, gain=18.0)
-        self.bias = torch.zeros(groups, requires_grad=True)
-        self.parameters.append(self.bias)
-        self.scale: Any = None
-
-    def forward(self, spread: FragmentPlacement) -> Any:
-        """Probability of each group (columns) for each bundle (rows)."""
-        torch = self.torch
-        if self.scale is None:
-            ones = torch.ones(len(self.edge), 1)
-            degree = spread(ones)
-            # Rates in units of the mean degree, so that a task counts as much as its neighbours.
-            unit = degree.mean().clamp(min=1e-30)
-            self.scale = ((degree / unit + 1.0) ** -0.5, unit, degree.clamp(min=1e-30))
-        root, unit, degree = self.scale
-        exchanged = self.edge
-        for weights in self.convolve:
-            near = exchanged * root
-            exchanged = torch.relu((root * (spread(near) / unit + near)) @ weights)
-        own = self.task
-        for weights in self.sample:
-            own = torch.relu(torch.cat([own, spread(own) / degree], dim=1) @ weights)
-            own = torch.nn.functional.normalize(own, dim=1) * own.shape[1] ** 0.5
-        joined = torch.cat([exchanged, own], dim=1)
-        return torch.softmax(joined @ self.last + self.bias, dim=1)
-
-
-@contextmanager
-def _one_thread(torch: Any) -> Iterator[None]:
-    """Sum up in one order on any machine: with several threads the last bits may differ."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

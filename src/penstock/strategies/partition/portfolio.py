@@ -7,6 +7,8 @@ seeds give equal plans on any machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from penstock.common.arrays import IntArray
@@ -36,7 +38,7 @@ def best_placement(
     *,
     effort_s: float,
     keep_all: bool = False,
-    start: IntArray | None = None,
+    starts: Sequence[IntArray] = (),
 ) -> IntArray:
     """Search for the placement that crosses nodes least and keeps every limit.
 
@@ -51,20 +53,19 @@ def best_placement(
         Seconds that the search may take on an ordinary core, turned into a number of moves.
     keep_all : bool
         Use every node.
-    start : array of int, optional
-        A placement to start from besides the others.
+    starts : sequence of array of int
+        Placements to start from besides the others. As many instances as possible are left where
+        the last one has them.
     """
     if len(cluster) == 1:
         return np.zeros(len(graph), dtype=np.int64)
-    starts = [longest_first(graph, cluster), *_partitions(graph, cluster, rng)]
-    if start is not None:
-        starts.append(start)
+    tried = [longest_first(graph, cluster), *_partitions(graph, cluster, rng), *starts]
     if keep_all:
-        starts = [use_all(graph, cluster, placement) for placement in starts]
-    state = ClassState(graph, cluster, starts[0], limit)
+        tried = [use_all(graph, cluster, placement) for placement in tried]
+    state = ClassState(graph, cluster, tried[0], limit)
     moves = effort_s / (MOVE_S + CELL_S * state.classes * state.nodes)
     best: tuple[float, float, IntArray] | None = None
-    for placement in starts:
+    for placement in tried:
         state.stand(placement)
         improve(state, keep_all=keep_all)
         found = (state.excess(), -state.internal, state.counts.copy())
@@ -75,7 +76,7 @@ def best_placement(
     _shake(state, rng, int(moves), keep_all)
     if len(graph) <= PROVABLE:
         _prove(state, graph, cluster, limit, keep_all)
-    return state.node_of(starts[0] if start is None else start)
+    return state.node_of(starts[-1] if starts else tried[0])
 
 
 def _prove(

@@ -101,44 +101,56 @@ def settle(state: ClassState, keep_all: bool = False) -> None:
 def _relief(state: ClassState, over: IntArray, keep_all: bool) -> tuple[int, int, int] | None:
     """Pick the cheapest move off the worst node that fits, or else lowers the excess most."""
     above = (np.maximum(state.load - state.allowed, 0.0) / state.scale)[:, over].sum(axis=0)
+    fits, cheapest = state.fits(), None
     for origin in over[np.argsort(-above, kind="stable")].tolist():
         if keep_all and state.counts[:, origin].sum() <= 1:
             continue
         short = state.load[:, origin] > state.allowed[:, origin]
         movable = (state.counts[:, origin] > 0) & (state.demand[short] > 0).any(axis=0)
-        open_ = state.fits() & movable[:, None]
+        open_ = fits & movable[:, None]
         open_[:, origin] = False
         if open_.any():
             gain = state.pull - (state.pull[:, origin] - state.own)[:, None]
             score = np.where(open_, gain, -np.inf)
             what, target = divmod(int(np.argmax(score)), state.nodes)
             return what, origin, target
-        step = _least_excess(state, origin, movable)
+        cheapest = cheapest or _cheapest_targets(state)
+        step = _least_excess(state, origin, movable, *cheapest)
         if step is not None:
             return step
     return None
 
 
+def _cheapest_targets(state: ClassState) -> tuple[IntArray, FloatArray]:
+    """Two nodes on which one more of each class adds least to the excess, and how much it adds."""
+    standing = np.maximum(state.load - state.allowed, 0) / state.scale
+    targets = np.zeros((state.classes, 2), dtype=np.int64)
+    growth = np.zeros((state.classes, 2))
+    for what in range(state.classes):
+        grown = np.maximum(state.load + state.demand[:, what, None] - state.allowed, 0)
+        added = (grown / state.scale - standing).sum(axis=0)
+        two = np.argpartition(added, 1)[:2] if state.nodes > 2 else np.arange(state.nodes)
+        targets[what] = two[np.argsort(added[two], kind="stable")][[0, -1]]
+        growth[what] = added[targets[what]]
+    return targets, growth
+
+
 def _least_excess(
-    state: ClassState, origin: int, movable: BoolArray
+    state: ClassState, origin: int, movable: BoolArray, targets: IntArray, growth: FloatArray
 ) -> tuple[int, int, int] | None:
     """Pick the move off an overloaded node that lowers the excess most, if any lowers it."""
-    best = state.excess() * (1 - 1e-9)
-    chosen: tuple[int, int, int] | None = None
-    standing = np.maximum(state.load - state.allowed, 0)
-    for what in np.flatnonzero(movable).tolist():
-        grown = np.maximum(state.load + state.demand[:, what, None] - state.allowed, 0)
-        growth = ((grown - standing) / state.scale).sum(axis=0)
-        growth[origin] = np.inf
-        target = int(np.argmin(growth))
-        if target == origin:
-            continue
-        state.move(what, origin, target)
-        left = state.excess()
-        state.move(what, target, origin)
-        if left < best:
-            best, chosen = left, (what, origin, target)
-    return chosen
+    load, allowed, scale = state.load[:, origin], state.allowed[:, origin], state.scale[:, 0]
+    over = np.maximum(load - allowed, 0)
+    without = np.maximum(load[:, None] - state.demand - allowed[:, None], 0)
+    fallen = ((over[:, None] - without) / scale[:, None]).sum(axis=0)
+    second = (targets[:, 0] == origin).astype(np.int64)
+    rows = np.arange(state.classes)
+    elsewhere = targets[rows, second]
+    change = np.where(movable & (elsewhere != origin), growth[rows, second] - fallen, np.inf)
+    what = int(np.argmin(change))
+    if change[what] >= -1e-9 * state.excess():
+        return None
+    return what, origin, int(elsewhere[what])
 
 
 def _pass(state: ClassState, keep_all: bool, threshold: float) -> None:

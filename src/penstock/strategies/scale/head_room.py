@@ -8,6 +8,7 @@ from penstock.common.arrays import IntArray
 from penstock.model import Cluster, InstanceGraph, Measurements
 from penstock.strategies.partition.class_state import ClassState
 from penstock.strategies.partition.refine import settle
+from penstock.strategies.place.dot_product import Packing, pack
 from penstock.strategies.place.longest_first import longest_first
 
 #: Standard deviations of the rate that must fit between the limit and the capacity.
@@ -35,11 +36,11 @@ def load_limit(measurements: Measurements | None, most: float) -> float:
 
 def fewest_nodes(
     graph: InstanceGraph, cluster: Cluster, limit: float, preferred: IntArray | None = None
-) -> IntArray | None:
+) -> Packing | None:
     """Choose the fewest nodes on which every instance finds room under the limit.
 
-    Nodes are taken in descending order of what they can hold, preferred ones first. The first
-    number of nodes that could suffice by its sums is tried, then ever more.
+    Nodes are packed by several rules (`place.dot_product`). Where that takes more nodes than the
+    sums of the demand ask for, fewer are tried: the roomiest nodes, balanced and then repaired.
 
     Parameters
     ----------
@@ -48,12 +49,12 @@ def fewest_nodes(
     limit : float
         Largest use of any resource of a node, as a fraction.
     preferred : array of int, optional
-        Nodes that are awake already.
+        Nodes that are awake already; they are taken first.
 
     Returns
     -------
-    array of int or None
-        Nodes in ascending order; None when not even all of them suffice.
+    Packing or None
+        None when not even all nodes suffice.
     """
     order = _by_room(graph, cluster, preferred)
     demand = np.array([graph.cpu_cores.sum(), graph.mem_mb.sum(), graph.io_mb_s.sum(), len(graph)])
@@ -69,19 +70,23 @@ def fewest_nodes(
     if not enough.any():
         return None
     count = int(np.argmax(enough)) + 1
-    while count <= len(order):
+    packed = pack(graph, cluster, limit, preferred, count)
+    most = len(order) if packed is None else len(packed.nodes) - 1
+    while count <= most:
         chosen = np.sort(order[:count])
-        if holds(graph, sub_cluster(cluster, chosen), limit):
-            return chosen
-        count = min(count + max(1, count // 16), len(order)) if count < len(order) else count + 1
-    return None
+        found = balanced(graph, sub_cluster(cluster, chosen), limit)
+        if found is not None:
+            return Packing(chosen, chosen[found])
+        count = min(count + max(1, count // 16), most) if count < most else count + 1
+    return packed
 
 
-def holds(graph: InstanceGraph, cluster: Cluster, limit: float) -> bool:
-    """Whether a placement under the limit is found: balanced first, then repaired."""
-    state = ClassState(graph, cluster, longest_first(graph, cluster), limit)
+def balanced(graph: InstanceGraph, cluster: Cluster, limit: float) -> IntArray | None:
+    """Balance the instances over all nodes, and repair what is over the limit; None in vain."""
+    start = longest_first(graph, cluster)
+    state = ClassState(graph, cluster, start, limit)
     settle(state)
-    return state.excess() == 0.0
+    return state.node_of(start) if state.excess() == 0.0 else None
 
 
 def sub_cluster(cluster: Cluster, chosen: IntArray) -> Cluster:

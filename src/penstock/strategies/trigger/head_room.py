@@ -74,7 +74,7 @@ class HeadRoom(Checked):
             alone = max(_largest(graph, request.cluster) for graph in graphs)
             limit = min(limit, max(limit * self.slack, alone + ROUNDING))
             needed = [fewest_nodes(graph, request.cluster, limit, used) for graph in graphs]
-            counts = [len(used) if nodes is None else len(nodes) for nodes in needed]
+            counts = [len(used) if found is None else len(found.nodes) for found in needed]
             figures |= {"needed": max(counts), "limit": limit}
             if max(counts) < len(used):
                 text = (

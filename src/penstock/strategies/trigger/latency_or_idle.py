@@ -21,18 +21,25 @@ class LatencyOrIdle(Checked):
 
     Ts checks two things from time to time: whether latency has been high for long, and whether
     the capacity that a node has left is past a threshold. The measured latency is already the mean
-    of a window without its extremes, and the window is the "long". "Past a threshold" is read both
-    ways: a node with less than `least_free` left is overloaded, one with more than `most_free` left
-    is idle. Idle nodes count only if the stream would fit on fewer nodes even if it grew by
-    `margin`, so that a rate that wobbles does not wake and release a node in turn; and a plan made
-    for this reason has to use fewer nodes. Ts prints no thresholds; these are ours.
+    of a window without its extremes, and the window is the "long". High is what is well above the
+    lowest latency that was measured under the running plan: how long a batch takes at the least
+    differs from one job to another, so that no fixed number is high for all. "Past a threshold" is
+    read both ways: a node with less than `least_free` left is overloaded, one with more than
+    `most_free` left is idle. Idle nodes count only if the stream would fit on fewer nodes even if
+    it grew by `margin`, so that a rate that wobbles does not wake and release a node in turn; and a
+    plan made for this reason has to use fewer nodes. Ts prints no thresholds; these are ours.
     """
 
     name: ClassVar[str] = "latency-or-idle"
     summary: ClassVar[str] = "latency high for long, or a node's free capacity past a threshold"
     origin: ClassVar[str] = "Ts-Stream section 4.1"
 
-    latency_ms: float = param(1000.0, "Latency that is high.", least=0, unit="ms")
+    latency_ms: float = param(
+        0.0, "Latency that is high; 0: `latency_rise` decides alone.", least=0, unit="ms"
+    )
+    latency_rise: float = param(
+        2.0, "Times the lowest latency of the running plan that is high; 0: none is.", least=0
+    )
     least_free: float = param(
         0.05, "A node with less left of a resource is overloaded.", least=0, most=1
     )
@@ -51,10 +58,10 @@ class LatencyOrIdle(Checked):
         if before is None or dict(running.parallelism) != dict(request.topology.parallelism):
             return Verdict(True, (Reason("the running plan does not fit topology and cluster"),))
         measured = request.measurements.latency_ms if request.measurements else None
-        if measured is not None and measured > self.latency_ms:
-            text = f"latency of {measured:.4g} ms is above {self.latency_ms:g} ms"
-            figures = {"latency_ms": measured, "limit_ms": self.latency_ms}
-            return Verdict(True, (Reason(text, figures),))
+        high = self._high_ms(request)
+        if measured is not None and high is not None and measured > high:
+            text = f"latency of {measured:.4g} ms is above {high:.4g} ms"
+            return Verdict(True, (Reason(text, {"latency_ms": measured, "limit_ms": high}),))
         names = list(before.node_load)
         free = 1.0 - np.array([self._use(request, n, before.node_load[n]) for n in names])
         worst = int(np.argmin(free))
@@ -66,6 +73,14 @@ class LatencyOrIdle(Checked):
             return self._idle(request, before.nodes_used, proposal, figures)
         text = f"every node has between {free[worst]:.0%} and {free.max():.0%} left, latency is low"
         return Verdict(False, (Reason(text, figures),))
+
+    def _high_ms(self, request: Request) -> float | None:
+        """Return the latency above which it is high; None if nothing was measured to compare."""
+        limits = [self.latency_ms] if self.latency_ms else []
+        seen = [window.latency_ms for window in request.recent if window.latency_ms is not None]
+        if self.latency_rise and seen:
+            limits.append(self.latency_rise * min(seen))
+        return min(limits, default=None)
 
     def _idle(
         self, request: Request, used: int, proposal: Plan | None, figures: dict[str, float]
