@@ -159,7 +159,7 @@ def _waiting(spark: Any, **control: Any) -> dict[str, Any]:
             until(lambda: len(execution.plan.active) > 1)
         run.stop()
         run.await_termination(1)
-        reached = execution.driver.position()["behaviors"]
+        reached = execution.driver.positions()["behaviors"][0]
         changed = execution.plan is not first
         lost, duplicated = execution.recorder.lost, execution.recorder.duplicated
     ask_for(spark, NODES)

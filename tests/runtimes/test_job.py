@@ -32,6 +32,6 @@ def test_a_task_that_belongs_elsewhere_fails(spark: SparkSession, tmp_path: Path
     sc = spark.sparkContext
     base = sc.parallelize([()], 1)._jrdd
     jvm = jvm_of(sc)
-    assert jvm.pinned(base, ["executor_far_99"]).count() == 1, "a preference"
+    assert jvm.pin(base.rdd(), ["executor_far_99"]).count() == 1, "a preference"
     with pytest.raises(Py4JJavaError, match="a task for executor_far_99 was given to executor"):
-        jvm.pinned(base, ["!executor_far_99"]).count()
+        jvm.pin(base.rdd(), ["!executor_far_99"]).count()

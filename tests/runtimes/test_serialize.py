@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 
 from penstock import functions as F
 from penstock.engine.job_graph import JobGraph
-from penstock.pipeline import Memory, Pipeline, Rows
+from penstock.pipeline import Memory, Pipeline, Rows, static
 from penstock.runtimes.spark.serialize import packed
 
 MODULE = """
@@ -41,7 +41,10 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]
 STATE = pa.schema([("n", pa.int64())])
 
 
-@pytest.mark.parametrize("how", ["map", "update", "work", "partial", "split", "merging"])
+@pytest.mark.parametrize(
+    "how",
+    ["map", "rows", "update", "timer", "work", "partial", "split", "custom", "merging", "table"],
+)
 def test_functions_go_by_value(own: ModuleType, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Pipeline("p").source("rows", Rows(pa.table({"k": [1]})))
     counted: dict[str, Any] = {"by": "k", "n": F.count()}
@@ -51,9 +54,20 @@ def test_functions_go_by_value(own: ModuleType, how: str, monkeypatch: pytest.Mo
         "work": lambda: source.aggregate("s", work=own.same, **counted),
         "partial": lambda: source.aggregate("s", work=partial(own.same, x=1), **counted),
         "split": lambda: source.aggregate("s", work=own.same, split=True, **counted),
-        "merging": lambda: source.aggregate(
-            "s", by="k", reduce=F.custom(own.same, own.same, STATE)
+        "custom": lambda: source.aggregate("s", by="k", reduce=F.custom(own.same, own.same, STATE)),
+        "rows": lambda: source.rows("r", own.same, STATE),
+        "timer": lambda: source.stateful(
+            "s",
+            by="k",
+            update=own.update,
+            state=STATE,
+            on_timer=own.same,
+            processing_timer="n",
         ),
+        "merging": lambda: source.aggregate(
+            "s", by="k", n=F.merging("k", own.same, own.same, pa.int64())
+        ),
+        "table": lambda: source.join("j", static(own.same), on="k"),
     }[how]()
     data = packed(JobGraph.of(made.sink("out", Memory())))
     # None means that it cannot be imported, as on a worker.

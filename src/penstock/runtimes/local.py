@@ -16,9 +16,11 @@ from penstock.engine.backend import NO_SENDERS, Stage, StateSenders, TaskBody
 from penstock.engine.batch import BatchSpec
 from penstock.engine.driver.driver import BatchResult, Driver
 from penstock.engine.job_graph import JobGraph
+from penstock.engine.source_queue import QUEUE, queue_of
 from penstock.engine.task.task import run_partition
 from penstock.model import Cluster, Keep, PenstockError
 from penstock.pipeline.builder import Pipeline
+from penstock.pipeline.steps import PartitionedSource
 from penstock.state.config import StateConfig
 from penstock.state.store import clear_cache
 from penstock.strategies import Request, strategies
@@ -141,26 +143,38 @@ def run_locally(
 
 
 def run_to_end(driver: Driver, cuts: Sequence[int] = ()) -> list[BatchResult]:
-    """Run the batches of a driver that are not committed yet, until the sources end."""
-    ends = {
-        step.name: int(step.source.end)
-        for step in driver.job_graph.pipeline.steps
-        if step.source is not None
-    }
+    """Run the batches of a driver that are not committed yet, until the sources end.
+
+    A source with partitions is taken as it is, and not cut.
+    """
+    sources = {s.name: s.source for s in driver.job_graph.pipeline.steps if s.source is not None}
+    ends = {n: int(s.end) for n, s in sources.items() if not isinstance(s, PartitionedSource)}
     results = []
     pending = driver.pending()
     if pending is not None:
         results.append(driver.run_batch(pending))
-    reached = driver.position()
+    reached = driver.positions()
+    queues = {
+        name: queue_of(source, QUEUE, "wait", reached.get(name, ()))
+        for name, source in sources.items()
+        if name not in ends
+    }
+    position = {name: reached[name][0] if name in reached else 0 for name in ends}
     for cut in [*sorted(cuts), max(ends.values(), default=0)]:
-        ranges = {}
+        ranges: dict[str, tuple[tuple[int, int], ...]] = {}
         for name, end in ends.items():
-            start, stop = reached.get(name, 0), min(cut, end)
+            start, stop = position[name], min(cut, end)
             if stop > start:
                 ranges[name] = ((start, stop),)
-                reached[name] = stop
+                position[name] = stop
         if ranges:
             results.append(driver.run_batch(ranges))
+    while any(not queue.ended for queue in queues.values()):
+        ranges = {name: queue.take(0.0) for name, queue in queues.items()}
+        if any(ranges.values()):
+            results.append(
+                driver.run_batch({name: taken for name, taken in ranges.items() if taken})
+            )
     while driver.watermark_moved:
         results.append(driver.run_batch({}))
     return results

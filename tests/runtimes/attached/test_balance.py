@@ -14,10 +14,23 @@ pytest.importorskip("pyspark")
 from tests.runtimes.attached.test_runtime import Noted, made
 from tests.runtimes.attached.texts import JOIN, SAVE
 
-from penstock.model import Keep, Measurements, Plan, Utilisation
+from penstock.model import (
+    Cluster,
+    Edge,
+    Grouping,
+    Keep,
+    Kind,
+    Measurements,
+    Node,
+    Operator,
+    Plan,
+    Reason,
+    Topology,
+    Utilisation,
+)
 from penstock.runtimes.attached.balance import balanced, spread
 from penstock.runtimes.attached.unchanged import Unchanged
-from penstock.strategies import Request, strategies
+from penstock.strategies import Request, make_plan, strategies
 
 WORK = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=24)
 
@@ -80,3 +93,49 @@ def test_only_the_own_strategy_is_balanced_beyond_its_plan() -> None:
     assert isinstance(keeps, (Keep, Plan))
     found = Unchanged(strategies.make("penstock"), balance=True).plan(asked)
     assert isinstance(found, Plan)
+
+
+def measured(work: list[float], node_of: list[int], nodes: int) -> Request:
+    """Ask about one stateful operator, with the work of its partitions in cores."""
+    count = Operator("count", Kind.STATEFUL, len(work))
+    edge = Edge("source", "count", Grouping.FIELDS)
+    topology = Topology("counts", (Operator("source", Kind.SOURCE, 1), count), (edge,))
+    cluster = Cluster(tuple(Node(f"n{i}", cpu_cores=1.0, mem_mb=1e4) for i in range(nodes)))
+    seen = Measurements(
+        source_rates={"source": 10.0},
+        tuples_per_s={"source": np.full(1, 10.0), "count": np.full(len(work), 10.0)},
+        cpu_cores={"source": np.zeros(1), "count": np.array(work)},
+    )
+    zeros = np.zeros(len(work) + 1, dtype=np.int64)
+    spots, why = np.array([node_of[0], *node_of]), Reason("it runs so")
+    running = make_plan(Request(topology, cluster), "even", spots, zeros, [why])
+    return Request(topology, cluster, seen, running)
+
+
+def test_nodes_that_stay_are_used() -> None:
+    asked = measured([4.0, 3, 2, 1], [0, 0, 0, 0], nodes=3)
+    assert asked.running is not None
+    alone = balanced(asked.running, asked)
+    assert alone is None, "the plan uses one node, and nothing is gained on it"
+    found = balanced(asked.running, asked, least_nodes=3)
+    assert found is not None
+    assert len(found.active) == 3
+
+
+@pytest.mark.parametrize(("idle_share", "nodes"), [(0.5, 1), (0.0, 3)])
+def test_batches_without_a_pause_keep_their_nodes(idle_share: float, nodes: int) -> None:
+    asked = measured([0.08] * 6, [0, 0, 1, 1, 2, 2], nodes=3)
+    own = strategies.make("penstock")
+    found = Unchanged(own, balance=True, idle_share=idle_share).plan(asked)
+    kept = asked.running if isinstance(found, Keep) else found
+    assert kept is not None
+    assert len(kept.active) == nodes
+    if isinstance(found, Keep):
+        assert "without a pause" in found.reasons[0].text
+
+
+def test_little_work_needs_no_pause_to_be_packed() -> None:
+    asked = measured([0.01] * 6, [0, 0, 1, 1, 2, 2], nodes=3)
+    found = Unchanged(strategies.make("penstock"), balance=True, idle_share=0.0).plan(asked)
+    assert isinstance(found, Plan)
+    assert len(found.active) == 1

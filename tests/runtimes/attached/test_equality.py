@@ -59,4 +59,5 @@ def test_nothing_is_left_behind(results: dict[str, Any], kind: str) -> None:
     found = results[kind]
     assert found["threads"] == []
     assert found["wait"] == ""
+    assert found["jars"] == ""
     assert found["events"] == ["the query has ended"]

@@ -14,11 +14,12 @@ from tests.runtimes.attached.test_runtime import Noted
 from tests.runtimes.attached.texts import SAVE
 
 from penstock.control.settings import Settings
-from penstock.runtimes.attached.query import PATIENCE, AttachedQuery, Watching
+from penstock.runtimes.attached.query import AttachedQuery, Watching
 from penstock.runtimes.attached.support import TESTED, why_not_query, why_not_session
 from penstock.store.records import RunStatus
 from penstock.store.store import MetricsStore
 from penstock.strategies import strategies
+from penstock.web.reader import RunReader
 
 
 def attached(spark: Noted, **options: Any) -> AttachedQuery:
@@ -69,24 +70,6 @@ def test_batches_and_decisions_are_recorded(tmp_path: Path) -> None:
     assert [event.kind for event in records.events].count("decision") == len(query.decisions)
 
 
-def test_what_fails_is_told_and_at_last_the_query_is_left_alone() -> None:
-    left: list[str] = []
-    spark = Noted()
-
-    def broken(observed: object) -> None:
-        raise ValueError("a mistake")
-
-    watching = Watching(strategies.make("even"), on_batch=broken)
-    query = AttachedQuery("query", "clicks", spark, watching, leave=left.append)
-    feed(query, spark, PATIENCE - 1)
-    assert query.attached
-    feed(query, spark, 2)
-    assert not query.attached
-    assert left == ["query"]
-    assert query.events[:-1] == ["Penstock failed, the query goes on: ValueError: a mistake"] * 3
-    assert "left alone" in query.events[-1]
-
-
 def test_a_lost_executor_is_answered_at_once() -> None:
     spark = Noted()
     query = attached(spark, control=Settings(every=100), strategy="even")
@@ -119,3 +102,21 @@ def test_only_micro_batches_are_attached() -> None:
     assert "ContinuousTrigger" in why_not_query(query("ContinuousTrigger"))
     assert "RealTimeTrigger" in why_not_query(query("RealTimeTrigger"))
     assert why_not_query(query("ProcessingTimeTrigger")) == ""
+
+
+def test_the_page_shows_state_partitions_by_executor(tmp_path: Path) -> None:
+    store, spark = tmp_path / "metrics.sqlite", Noted()
+    query = attached(spark, store=store, control=None)
+    feed(query, spark, 4)
+    query.terminated()
+    reader = RunReader(store)
+    frame = reader.frame(query.run)
+    kinds = {one["name"]: one["kind"] for one in frame["operators"]}
+    assert kinds[SAVE] == "stateful"
+    assert "source" in kinds.values()
+    saved = next(one for one in frame["operators"] if one["name"] == SAVE)
+    assert len(saved["state"]) == saved["parallelism"]
+    there = [node["name"] for node in frame["nodes"] if node["there"]]
+    assert there == [f"executor-{id}" for id in sorted(spark.ids)]
+    assert reader.series(query.run)["phases"], "those of Spark's batch"
+    assert "triggerExecution" not in reader.series(query.run)["phases"], "which is their sum"

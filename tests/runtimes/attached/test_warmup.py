@@ -13,7 +13,9 @@ from penstock.runtimes.attached.warmup import WORTH_MS, Warmup, worthwhile
 
 def test_only_what_takes_long_is_loaded_ahead() -> None:
     moves = {("count", 0): "1", ("count", 1): "2"}
-    assert worthwhile(moves, {("count", 0): WORTH_MS, ("count", 1): 1.0}) == {("count", 0): "1"}
+    costs = {("count", 0): WORTH_MS, ("count", 1): 1.0}
+    assert worthwhile(moves, costs, {"1", "2"}) == {("count", 0): "1"}
+    assert worthwhile(moves, costs, {"1"}) == moves, "an executor that is new opens stores ahead"
 
 
 def test_a_failure_is_told_once_and_raises_nothing() -> None:

@@ -43,6 +43,7 @@ class Attachment:
         self._spark = spark
         self.watch = Watch(spark)
         self.queries: dict[str, AttachedQuery] = {}
+        self._runs: dict[str, str] = {}
         self._all: Watching | None = None
         self._found: Callable[[AttachedQuery], None] | None = None
         self._refused: Callable[[str], None] | None = None
@@ -57,10 +58,14 @@ class Attachment:
 
     def add(self, query: StreamingQuery, watching: Watching) -> AttachedQuery:
         """Attach a query, or return what is attached of it."""
-        key = str(query.id)
+        key, run = str(query.id), str(query.runId)
         known = self.queries.get(key)
         if known is not None and known.attached:
-            return known
+            if self._runs[key] == run:
+                return known
+            # It was stopped and started again before its end was heard of.
+            known.terminated()
+        self._runs[key] = run
         name = query.name or f"query-{key[:8]}"
         made = AttachedQuery(
             key, name, self.watch, watching, fixed_nodes=self._fixed_nodes, leave=self._left
@@ -118,17 +123,18 @@ class Attachment:
         except (Py4JError, OSError) as error:
             if not (self._over.is_set() or self.watch.stopped):
                 self._failed(error)
-        except Exception as error:  # noqa: BLE001 - told; the queries must not notice
+        except BaseException as error:  # noqa: BLE001 - told; the queries must not notice
             self._failed(error)
         finally:
             self._over.set()
 
-    def _failed(self, error: Exception) -> None:
-        for query in self.queries.values():
-            query.note(
-                f"Penstock hears of no more batches, the query goes on: "
-                f"{type(error).__name__}: {error}"
-            )
+    def _failed(self, error: BaseException) -> None:
+        """Leave all queries alone: nobody would hear what became of a plan."""
+        self._all = None
+        for query in list(self.queries.values()):
+            if query.attached:
+                query.left_alone(error)
+        self._end()
 
     def _dispatch(self, text: str) -> None:
         kind, _, rest = text.partition("\n")
@@ -136,15 +142,25 @@ class Attachment:
         query = self.queries.get(key)
         if kind == "progress" and query is not None:
             query.batch(text)
-        elif kind == "terminated" and query is not None:
+        elif kind == "failed" and query is not None:
+            query.failed(RuntimeError(more))
+        elif kind == "terminated" and query is not None and self._runs[key] == more:
             query.terminated()
         elif kind == "removed":
             for one in list(self.queries.values()):
                 one.lost(key, more)
-        elif kind == "started" and self._all is not None and query is None:
+        elif kind == "started" and self._all is not None:
+            self._started(key, self._refused)
+
+    def _started(self, key: str, refused: Callable[[str], None] | None) -> None:
+        """Consider a query that has just started, under an id that may be known from before."""
+        try:
             started: Any = self._spark.streams.get(key)
             if started is not None:
                 self._consider(started)
+        except Exception as error:  # noqa: BLE001 - told; the query must not notice
+            if refused is not None and not self.watch.stopped:
+                refused(f"a query runs as it is: {type(error).__name__}: {error}")
 
     def _consider(self, query: StreamingQuery) -> None:
         if self._all is None or self._found is None or self._refused is None:

@@ -6,12 +6,13 @@ decides how long that takes, whatever the others do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from penstock.common.arrays import FloatArray, IntArray
+from penstock.control.offer import is_spare
 from penstock.model import Kind, Plan, Reason, expand
 from penstock.strategies import Request
 
@@ -86,27 +87,26 @@ def _best_step(
     return found
 
 
-def balanced(plan: Plan, request: Request) -> Plan | None:
-    """Spread the state partitions of a plan over its nodes; None where that saves too little."""
+def balanced(plan: Plan, request: Request, least_nodes: int = 0) -> Plan | None:
+    """Spread the state partitions of a plan over its nodes; None where that saves too little.
+
+    Parameters
+    ----------
+    least_nodes : int
+        Nodes to use at the least, as far as they are there: fewer would save nothing.
+    """
     cluster = request.cluster
     node_of = plan.node_of_in(cluster)
     if request.measurements is None or (node_of < 0).any():
         return None
-    graph = expand(request.topology, request.measurements)
-    nodes = np.unique(node_of)
-    speed = np.maximum(cluster.cpu_cores[nodes], 1e-6)
-    position = {int(node): at for at, node in enumerate(nodes)}
+    nodes = _at_least(least_nodes, np.unique(node_of), request)
     made: dict[str, Spread] = {}
-    start, target = 0, node_of.copy()
-    for operator in request.topology.operators:
-        own = slice(start, start + operator.parallelism)
-        start = own.stop
-        if operator.kind is not Kind.STATEFUL:
-            continue
+    target = node_of.copy()
+    for name, own, work in _stateful(request):
+        position = {int(node): at for at, node in enumerate(nodes)}
         local = np.array([position[int(node)] for node in node_of[own]])
-        found = spread(np.asarray(graph.cpu_cores[own]), local, speed)
-        made[operator.name] = found
-        target[own] = nodes[found.node_of]
+        made[name] = spread(work, local, _speed(request, nodes))
+        target[own] = nodes[made[name].node_of]
     before, after = (sum(getattr(s, w) for s in made.values()) for w in ("before", "after"))
     moved = int((target != node_of).sum())
     if not moved or after > before * (1 - GAIN):
@@ -120,6 +120,41 @@ def balanced(plan: Plan, request: Request) -> Plan | None:
         active=(),
         reasons=(_reason(made, before, after, moved), *plan.reasons),
     )
+
+
+def time_with_state(plan: Plan, request: Request) -> float:
+    """Part of the time from batch to batch that the stages with state take under a plan."""
+    node_of = plan.node_of_in(request.cluster)
+    every = np.arange(len(request.cluster))
+    speed = _speed(request, every)
+    return sum(
+        float((np.bincount(node_of[own], weights=work, minlength=len(every)) / speed).max())
+        for _, own, work in _stateful(request)
+    )
+
+
+def _stateful(request: Request) -> Iterator[tuple[str, slice, FloatArray]]:
+    """Each operator with state: where its partitions are among all instances, and their work."""
+    cores = expand(request.topology, request.measurements).cpu_cores
+    start = 0
+    for operator in request.topology.operators:
+        own = slice(start, start + operator.parallelism)
+        start = own.stop
+        if operator.kind is Kind.STATEFUL:
+            yield operator.name, own, np.asarray(cores[own])
+
+
+def _speed(request: Request, nodes: IntArray) -> FloatArray:
+    return np.maximum(request.cluster.cpu_cores[nodes], 1e-6)
+
+
+def _at_least(count: int, used: IntArray, request: Request) -> IntArray:
+    """Add nodes that are there to those in use, the ones of the running plan first."""
+    running = request.running.active if request.running is not None else ()
+    names = request.cluster.names
+    more = [at for at, name in enumerate(names) if at not in used and not is_spare(name)]
+    more.sort(key=lambda at: names[at] not in running)
+    return np.sort(np.concatenate([used, more[: max(0, count - len(used))]]).astype(np.int64))
 
 
 def _reason(made: Mapping[str, Spread], before: float, after: float, moved: int) -> Reason:

@@ -22,6 +22,8 @@ class LoadTimes:
     def __init__(self) -> None:
         self._bytes: dict[Partition, int] = {}
         self._ran: dict[Partition, str] = {}
+        #: Executors that have run state partitions, and so have all that it takes at hand.
+        self.experienced: set[str] = set()
         self._loads: deque[tuple[int, int]] = deque(maxlen=KEPT)
 
     def learn(self, graph: QueryGraph, tasks: Mapping[str, Mapping[int, TaskRun]]) -> None:
@@ -34,6 +36,7 @@ class LoadTimes:
                 self._loads.append((task.stored_bytes, task.load_ms))
             self._bytes[stage, number] = task.stored_bytes
         self._ran |= ran
+        self.experienced |= set(ran.values())
 
     def cost_ms(self, graph: QueryGraph) -> dict[Partition, float]:
         """Time that loading each partition elsewhere takes."""

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from penstock.control.events import Event
 from penstock.control.explain import explain
@@ -26,11 +27,13 @@ from penstock.store.store import MetricsStore
 from penstock.strategies import Strategy
 from penstock.strategies.penstock import Penstock
 
+T = TypeVar("T")
+
 #: Kind of the events that say how attaching goes.
 ATTACHED = "attached"
 
-#: Failures in a row after which a query is left alone.
-PATIENCE = 3
+#: Failures after which a query is left alone, and good batches after which they are forgotten.
+PATIENCE, FORGOTTEN = 3, 50
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,8 @@ class AttachedQuery:
         self._steering, self._watching = steering, watching
         self._fixed_nodes, self._leave = fixed_nodes, leave
         self._numbers = itertools.count()
-        self._failures = 0
+        self._failures = self._good = 0
+        self._trouble = ""
         self._record = RunRecord(self.run, name, watching.strategy.name, time.time())
         self._writer: BackgroundWriter | None = None
         if watching.store is not None:
@@ -152,7 +156,9 @@ class AttachedQuery:
             return
         try:
             self._batch(text)
-            self._failures = 0
+            self._good += 1
+            if self._good == FORGOTTEN:
+                self._failures = 0
         except Exception as error:  # noqa: BLE001 - the query must not notice
             self.failed(error)
 
@@ -172,9 +178,14 @@ class AttachedQuery:
         """Hear that the query has ended."""
         self._detach("the query has ended", RunStatus.FINISHED)
 
+    def left_alone(self, error: BaseException) -> None:
+        """Hear that nobody listens to the query any more."""
+        text = f"Penstock hears of no more batches, the query goes on: {type(error).__name__}"
+        self._detach(f"{text}: {error}", RunStatus.FAILED)
+
     def failed(self, error: Exception) -> None:
-        """Tell what went wrong; after some failures in a row leave the query alone."""
-        self._failures += 1
+        """Tell what went wrong; after some failures leave the query alone."""
+        self._failures, self._good = self._failures + 1, 0
         self.note(f"Penstock failed, the query goes on: {type(error).__name__}: {error}")
         if self._failures >= PATIENCE:
             self._detach("left alone after repeated failures", RunStatus.FAILED)
@@ -216,11 +227,12 @@ class AttachedQuery:
         self.batches += 1
         if failed := self.runtime.take_failure():
             self.note(failed)
-        record, instances, edges = observed.batch, observed.instances, observed.edges
-        self._write(lambda store: store.put_batch(record, instances, edges))
-        if self._watching.on_batch is not None:
-            self._watching.on_batch(observed)
+        self._tell_of_the_store()
+        detail = observed.instances, observed.edges, observed.nodes, observed.operators
+        self._write(lambda store: store.put_batch(observed.batch, *detail))
+        self._call(self._watching.on_batch, observed)
         if self.loop is not None:
+            self.loop.strategy = self._strategy(self.runtime)
             self.loop.tick()
             self._advise(self.loop)
 
@@ -230,12 +242,25 @@ class AttachedQuery:
             return
         self.loop = Loop(
             runtime,
-            # The papers' strategies are compared as they are.
-            Unchanged(watching.strategy, balance=watching.strategy.name == Penstock.name),
+            self._strategy(runtime),
             watching.control.starting_with(len(runtime.cluster)),
             clock=time.perf_counter,
             seed=watching.seed,
             listener=self._decided,
+        )
+
+    def _strategy(self, runtime: AttachedRuntime) -> Unchanged:
+        """Say what the strategy has to know of the query beside what is measured."""
+        asked = self._watching
+        stay = len(runtime.cluster)
+        if not self._fixed_nodes() and asked.control is not None:
+            stay = asked.control.min_nodes
+        return Unchanged(
+            asked.strategy,
+            # The papers' strategies are compared as they are.
+            balance=asked.strategy.name == Penstock.name,
+            least_nodes=stay,
+            idle_share=runtime.window.idle_share,
         )
 
     def _advise(self, loop: Loop) -> None:
@@ -249,8 +274,25 @@ class AttachedQuery:
     def _decided(self, event: Event) -> None:
         self._decisions[event.number] = event
         self._recorder(event)
-        if self._watching.on_decision is not None:
-            self._watching.on_decision(event)
+        self._call(self._watching.on_decision, event)
+
+    def _call(self, told: Callable[[T], None] | None, what: T) -> None:
+        """Call a function of the user's, whose mistakes are not to stop anything."""
+        if told is None:
+            return
+        try:
+            told(what)
+        except Exception as error:  # noqa: BLE001 - told, and the query goes on
+            name = getattr(told, "__name__", type(told).__name__)
+            self.note(f"{name}, which was to be called, failed: {type(error).__name__}: {error}")
+
+    def _tell_of_the_store(self) -> None:
+        """Say once that the store cannot be written, and why."""
+        trouble = self._writer.trouble if self._writer is not None else ""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            if trouble:
+                self.note(f"what is measured cannot be stored for now: {trouble}")
 
     def _put_plan(self, batch: int) -> None:
         if self.plan is not None:
@@ -262,9 +304,18 @@ class AttachedQuery:
             return
         self.attached = False
         if self.runtime is not None:
-            self.runtime.end()
-        self._leave(self.id)
+            self._try(self.runtime.end)
+        self._try(lambda: self._leave(self.id))
         self.note(why)
         if self._writer is not None:
             self._writer.end(replace(self._record, ended_at_s=time.time(), status=status))
-            self._writer.close()
+            self._try(self._writer.close)
+            if self._writer.dropped:
+                self.events.append(f"{self._writer.dropped} records were not stored")
+
+    def _try(self, action: Callable[[], None]) -> None:
+        """Do one step of leaving; the others are done even if it fails."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - told, and the query goes on
+            self.note(f"leaving the query was not clean: {type(error).__name__}: {error}")

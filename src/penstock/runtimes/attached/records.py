@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 
@@ -11,12 +12,14 @@ from penstock.common.arrays import FloatArray
 from penstock.model import Kind, Plan
 from penstock.runtimes.attached.placement import Partition
 from penstock.runtimes.attached.progress import Batch, TaskRun, rows_behind
+from penstock.runtimes.attached.topic_partitions import topic_figures
 from penstock.runtimes.attached.topology import QueryGraph
 from penstock.runtimes.spark.monitor import Observed
 from penstock.store.derived import imbalance
 from penstock.store.edge_record import EdgeRecord
 from penstock.store.histogram import EMPTY, Histogram
-from penstock.store.records import BatchRecord, InstanceRecord
+from penstock.store.operator_record import OperatorRecord
+from penstock.store.records import BatchRecord, InstanceRecord, NodeRecord
 
 #: Points that stand for the rows of a batch in the latency's histogram.
 POINTS = 20
@@ -69,9 +72,40 @@ def observe(
         lin=lin,
         lit=lit,
         latency=_latency(batch, interval_s),
-        figures=_figures(batch, ran, node_of, interval_s),
+        figures=_figures(batch, ran, node_of, interval_s) | _stage_times(tasks),
     )
-    return Observed(record, instances, _edges(run, graph, batch, tasks), 0, 0)
+    return Observed(
+        record,
+        instances,
+        _edges(run, graph, batch, tasks),
+        0,
+        0,
+        # Executors that ran nothing are there all the same.
+        nodes=tuple(NodeRecord(run, batch.number, node) for node in sorted(set(node_of.values()))),
+        operators=_operators(run, graph, batch, tasks),
+    )
+
+
+def _operators(
+    run: str, graph: QueryGraph, batch: Batch, tasks: Tasks
+) -> tuple[OperatorRecord, ...]:
+    """Give the state of each partition, and the watermark of the query."""
+    text = batch.progress.get("eventTime", {}).get("watermark")
+    watermark = datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
+    records = []
+    for stage in graph.stateful:
+        sizes = [0] * stage.partitions
+        for number, task in tasks.get(stage.name, {}).items():
+            sizes[number % stage.partitions] = task.state_bytes
+        state = [
+            {"size_bytes": size, "data": 0, "parity": 0, "fragments": [], "on_driver_bytes": 0}
+            for size in sizes
+        ]
+        mark_us = max(0, int(watermark.timestamp() * 1e6)) if watermark else None
+        records.append(
+            OperatorRecord(run, batch.number, stage.name, watermark_us=mark_us, state=state)
+        )
+    return tuple(records)
 
 
 def _instances(
@@ -153,6 +187,7 @@ def _figures(
         "gc_ms": float(sum(task.gc_ms for task in ran)),
         "spilled_bytes": float(sum(task.spilled_bytes for task in ran)),
     }
+    figures |= topic_figures(progress)
     for executor, heap in batch.heap_bytes.items():
         if executor in node_of:
             figures[f"heap_bytes_{node_of[executor]}"] = float(heap)
@@ -161,6 +196,18 @@ def _figures(
             name = f"cpu_cores_{node_of[task.executor]}"
             figures[name] = figures.get(name, 0.0) + task.cpu_ns / 1e9 / interval_s
     return figures
+
+
+def _stage_times(tasks: Tasks) -> dict[str, float]:
+    """Give the time of each stage, from the launch of its first task to the end of its last."""
+    return {
+        f"stage_{name}_ms": float(
+            max(task.finished_ms for task in own.values())
+            - min(task.launched_ms for task in own.values())
+        )
+        for name, own in tasks.items()
+        if own
+    }
 
 
 def charged(observed: Observed, graph: QueryGraph, plan: Plan) -> tuple[InstanceRecord, ...]:

@@ -220,12 +220,13 @@ class AttachedRuntime:
         self.pool.release(names)
 
     def prepare(self, plan: Plan) -> bool:
-        """Have large state loaded where it is to run, and say whether that is done."""
+        """Have state loaded ahead where that takes long, and say whether it is done."""
         with self._lock:
             wanted = locations(plan, self.graph, self._executor_at())
             moves = misplaced(wanted, self._wanted())
-            large = worthwhile(moves, self._loads.cost_ms(self.graph))
-            return self._warmup.begin(report_lines(self.graph, large, self.pool.executors()))
+            costs, experienced = self._loads.cost_ms(self.graph), self._loads.experienced
+            ahead = worthwhile(moves, costs, experienced)
+            return self._warmup.begin(report_lines(self.graph, ahead, self.pool.executors()))
 
     def apply(self, plan: Plan) -> Applied:
         """Have state partitions run where a plan says from the next batch on, or a portion."""

@@ -10,11 +10,15 @@ import numpy as np
 
 from penstock.control.rollout import priced
 from penstock.model import Keep, Kind, Plan, Reason, Spot, diff
-from penstock.runtimes.attached.balance import balanced
+from penstock.runtimes.attached.balance import balanced, time_with_state
 from penstock.strategies import Request, Strategy
 
 #: How the reasons begin that only a person can act on.
 ADVICE = "advice: "
+
+#: Part of the time without a batch from which on a query is taken to wait for its trigger, and the
+#: part by which batches of one that does not may grow for fewer nodes.
+PAUSES, STRETCH = 0.1, 0.1
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,11 @@ class Unchanged:
     balance : bool
         Spread heavy state partitions even where no node is overloaded: a batch waits for the
         executor with the most work.
+    least_nodes : int
+        Nodes that stay whatever is planned: to use fewer of them would save nothing.
+    idle_share : float
+        Part of the time in which no batch runs. Where it is next to nothing a batch follows the
+        other, and nodes are given up only if batches take hardly longer without them.
     """
 
     name: ClassVar[str] = "unchanged"
@@ -39,6 +48,8 @@ class Unchanged:
 
     strategy: Strategy
     balance: bool = False
+    least_nodes: int = 0
+    idle_share: float = 1.0
 
     def plan(self, request: Request) -> Plan | Keep:
         """Plan, or keep the running plan."""
@@ -47,10 +58,30 @@ class Unchanged:
         if not self.balance:
             return made
         base = made if isinstance(made, Plan) else request.running
-        better = balanced(base, request) if base is not None else None
-        if better is None:
+        better = balanced(base, request, self.least_nodes) if base is not None else None
+        if better is not None:
+            made = priced(better, request.topology, request.cluster, request.measurements)
+        if not isinstance(made, Plan):
             return made
-        return priced(better, request.topology, request.cluster, request.measurements)
+        return self._not_too_tight(made, request)
+
+    def _not_too_tight(self, plan: Plan, request: Request) -> Plan | Keep:
+        """Keep the running plan where one on fewer nodes would make every batch longer."""
+        running = request.running
+        if running is None or request.measurements is None or self.idle_share >= PAUSES:
+            return plan
+        if (running.node_of_in(request.cluster) < 0).any() or len(plan.active) >= len(
+            running.active
+        ):
+            return plan
+        longer = time_with_state(plan, request) - time_with_state(running, request)
+        if longer <= STRETCH:
+            return plan
+        text = (
+            f"batches follow each other without a pause, and on {len(plan.active)} instead of "
+            f"{len(running.active)} nodes they would take {longer:.0%} longer"
+        )
+        return Keep((Reason(text, {"longer": longer, "nodes": len(plan.active)}),))
 
 
 def fitted(plan: Plan, request: Request) -> Plan | Keep:

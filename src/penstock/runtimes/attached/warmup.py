@@ -6,7 +6,7 @@ Compare the warm-up replicas of Kafka Streams: a partition moves when its new ow
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from penstock.runtimes.attached.placement import Partition
 
@@ -20,10 +20,24 @@ LOAD, HAND_OVER, DROP = "load", "hand over", "drop"
 
 
 def worthwhile(
-    moves: Mapping[Partition, str], cost_ms: Mapping[Partition, float]
+    moves: Mapping[Partition, str],
+    cost_ms: Mapping[Partition, float],
+    experienced: Collection[str],
 ) -> dict[Partition, str]:
-    """Keep the moves of partitions that take long to load."""
-    return {one: to for one, to in moves.items() if cost_ms.get(one, 0.0) >= WORTH_MS}
+    """Keep the moves of partitions that take long to load, and all to executors that are new.
+
+    The first store that an executor opens takes long whatever is in it.
+
+    Parameters
+    ----------
+    experienced : collection of str
+        Executors that have opened stores before.
+    """
+    return {
+        one: to
+        for one, to in moves.items()
+        if cost_ms.get(one, 0.0) >= WORTH_MS or to not in experienced
+    }
 
 
 class Warmup:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -17,6 +19,11 @@ _SOURCES = ("WarmStores", "StreamingWatch")
 
 #: How long a task waits for the executor that it prefers; Spark reads it for every task set.
 _LOCALITY_WAIT = "spark.locality.wait"
+
+#: What executors load our classes from, and its folder in each application: Spark may read it for
+#: as long as a stage runs that was begun while it was known.
+_JAR = "penstock-warm.jar"
+_JARS: WeakKeyDictionary[SparkContext, tempfile.TemporaryDirectory[str]] = WeakKeyDictionary()
 
 
 class Watch(Context):
@@ -32,12 +39,12 @@ class Watch(Context):
         super().__init__(sc)
         self._session: Any = spark._jsparkSession
         made, self._code = compiled(sc, __package__, _SOURCES)
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         arguments = sc._gateway.new_array(sc._jvm.java.lang.Object, 1)
         arguments[0] = sc._jsc.sc()
         self._java: Any = made["StreamingWatch"].getConstructors()[0].newInstance(arguments)
         self._wait_before: str | None = None
         self._raised = False
+        self._shipped = False
         self._java.begin()
 
     def next(self, wait_s: float) -> str | None:
@@ -78,10 +85,12 @@ class Watch(Context):
         int
             Stores for which it was done; others are loaded by the batch that first uses them.
         """
-        if self._folder is None:
-            # Spark keeps reading the jar: it goes with the process.
-            self._folder = tempfile.TemporaryDirectory(prefix="penstock-warm-")
-            ship(self._sc, self._code, Path(self._folder.name) / "penstock-warm.jar")
+        if not self._shipped:
+            folder = _JARS.get(self._sc)
+            if folder is None:
+                folder = _JARS[self._sc] = tempfile.TemporaryDirectory(prefix="penstock-warm-")
+            ship(self._sc, self._code, Path(folder.name) / _JAR)
+            self._shipped = True
         return int(self._java.warm(query, action, lines))
 
     def executors(self) -> list[Executor]:
@@ -107,7 +116,11 @@ class Watch(Context):
             self._context.conf().set(_LOCALITY_WAIT, self._wait_before)
 
     def end(self) -> None:
-        """Listen no more, and leave no setting behind."""
-        if not self.stopped:
-            self.wait_as_before()
-            self._java.end()
+        """Listen no more, and leave neither a setting nor a jar behind."""
+        if self.stopped:
+            return
+        self.wait_as_before()
+        self._java.end()
+        if self._shipped:
+            self._shipped = False
+            self._java.forget(_JAR)

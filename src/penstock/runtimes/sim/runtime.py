@@ -16,7 +16,7 @@ from penstock.runtimes.sim.batches import MOST
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.counters import Counters
 from penstock.runtimes.sim.faults import SimulatedFault, SimulatedFaultKind
-from penstock.runtimes.sim.fluid import Fluid
+from penstock.runtimes.sim.fluid import Fluid, FluidStep
 from penstock.runtimes.sim.interval import Sums, busiest, moment_of, node_use
 from penstock.runtimes.sim.keys import KeySpace
 from penstock.runtimes.sim.latency import delays, sample_ms
@@ -96,6 +96,7 @@ class SimRuntime:
         self.interval_s = interval_s
         self.now_s, self._changed_s = 0.0, 0.0
         self.moments: list[Moment] = []
+        self.last_step: FluidStep | None = None
         self._counters = Counters(len(topology.operators))
         self._pause_until = np.zeros(len(plan.node_of))
         self._window: deque[SimulatedWindow] = deque(maxlen=WINDOW)
@@ -246,7 +247,7 @@ class SimRuntime:
 
     def _record(self, seconds: float, total: Sums, moved: int) -> None:
         """Draw latencies for the interval that has passed, and write down its moment."""
-        step = total.whole
+        step = self.last_step = total.whole
         wiring, cluster = self.fluid.wiring, self.fluid.cluster
         pause = np.maximum(self._pause_until - self.now_s, 0.0)
         lost_s = self._costs.detect_s + self._costs.restart_s

@@ -17,6 +17,7 @@ from penstock.model import Cluster, Measurements, Plan, Topology
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.faults import SimulatedFault, SimulatedFaultKind
 from penstock.runtimes.sim.moments import Moment, summarise
+from penstock.runtimes.sim.recorder import SimulationRecorder
 from penstock.runtimes.sim.runtime import SimRuntime
 from penstock.runtimes.sim.workload import Workload
 from penstock.strategies import Request, Strategy
@@ -87,6 +88,7 @@ def simulate(
     interval_s: float = 1.0,
     watch: Callable[[float], None] | None = None,
     control: Settings | None = None,
+    recorder: SimulationRecorder | None = None,
 ) -> SimulatedRun:
     """Run a topology under a strategy in virtual time.
 
@@ -123,6 +125,8 @@ def simulate(
         Called with the virtual time now and then.
     control : Settings, optional
         Of the control loop, instead of those that `settings` makes of `every_s`.
+    recorder : SimulationRecorder, optional
+        Writes it into a metrics store.
 
     Raises
     ------
@@ -142,6 +146,12 @@ def simulate(
         interval_s=interval_s,
     )
     told: dict[int, Decision] = {}
+
+    def hear(event: Decision) -> None:
+        told[event.number] = event
+        if recorder is not None:
+            recorder.decided(event)
+
     loop: Loop | None = None
     if every_s:
         loop = Loop(
@@ -150,17 +160,28 @@ def simulate(
             control or settings(cluster, faults, every_s, interval_s),
             clock=lambda: runtime.now_s,
             seed=seed,
-            listener=lambda event: told.__setitem__(event.number, event),
+            listener=hear,
         )
     while runtime.now_s < seconds - 1e-9:
-        runtime.advance(min(interval_s, seconds - runtime.now_s))
+        _advance(runtime, min(interval_s, seconds - runtime.now_s), recorder)
         if watch is not None:
             watch(runtime.now_s)
         if loop is not None:
             loop.tick()
+    if recorder is not None:
+        recorder.end()
     decisions = tuple(e for e in told.values() if e.status is not DecisionStatus.NOTED)
     events = _events(faults, told.values())
     return SimulatedRun(strategy.name, runtime, first, events, decisions, runtime.changes)
+
+
+def _advance(runtime: SimRuntime, seconds: float, recorder: SimulationRecorder | None) -> None:
+    """Let an interval pass, and write it down."""
+    if recorder is not None:
+        recorder.plan(runtime.plan)
+    runtime.advance(seconds)
+    if recorder is not None and runtime.last_step is not None:
+        recorder.moment(runtime.moments[-1], runtime.fluid, runtime.last_step)
 
 
 def _events(

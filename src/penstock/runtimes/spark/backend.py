@@ -22,7 +22,7 @@ from penstock.runtimes.spark.job import JobRunner, JobStage
 from penstock.runtimes.spark.jvm import TaskFact, jvm_of
 from penstock.runtimes.spark.nodes import by_node
 from penstock.runtimes.spark.serialize import packed
-from penstock.runtimes.spark.worker import SharedGraph, batch_task, freeze, key_of, stage_task
+from penstock.runtimes.spark.worker import BatchTask, SharedGraph, StageTask, freeze, key_of
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class SparkBackend:
         stages = [
             JobStage(
                 [self.executor_of(location) for location in locations],
-                batch_task(graph, spec, layer, Path(self.folder), self.task_timeout_s),
+                BatchTask(graph, spec, layer, Path(self.folder), self.task_timeout_s),
                 strict=layer in (*stateful, len(spec.layers)),
             )
             for layer, locations in enumerate(spec.layer_locations)
@@ -117,7 +117,7 @@ class SparkBackend:
         made = [
             JobStage(
                 list(stage.executors),
-                stage_task(stage.body, Path(self.folder), self.task_timeout_s),
+                StageTask(stage.body, Path(self.folder), self.task_timeout_s),
             )
             for stage in stages
         ]

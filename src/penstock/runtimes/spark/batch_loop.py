@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -21,13 +23,17 @@ from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.runtimes.spark.execution import Execution
 from penstock.runtimes.spark.injector import Injector
 from penstock.runtimes.spark.monitor import Observed, Timing, observe
+from penstock.runtimes.spark.operator_records import node_records, operator_records, state_of
 from penstock.runtimes.spark.recorder import EXECUTORS
 from penstock.runtimes.spark.recovery import BatchRecovery, Halted
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.store.records import STATE, RunStatus
 
-#: Seconds to wait for new rows.
-IDLE_S = 0.02
+#: Seconds to wait for new rows, when there are none.
+IDLE_S = 0.005
+
+#: Seconds from one look at the size and the fragments of all state to the next.
+STATE_EVERY_S = 1.0
 
 #: Of a run that no control loop steers: one decides only when executors are lost, and may use all.
 LOSSES_ONLY = Settings(min_nodes=1, max_nodes=10_000)
@@ -88,6 +94,7 @@ class BatchLoop:
         self._dropped = 0
         self._last_start: float | None = None
         self._promise = ""
+        self._state_told = 0.0
         self._cause: PenstockError | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-run", daemon=True)
 
@@ -138,21 +145,23 @@ class BatchLoop:
         pending = execution.driver.pending()
         if pending is not None:
             for name, cuts in pending.items():
-                queue = execution.queues[name]
-                queue.taken = max(queue.taken, cuts[-1][1])
+                execution.queues[name].resume(cuts)
             self.batch(pending)
         while not execution.halt.is_set():
             started = time.monotonic()
             ranges = self._take()
-            if ranges or execution.driver.watermark_moved:
-                # Without data, it closes windows.
+            idle_s = 0.0
+            if ranges or execution.driver.watermark_moved or execution.driver.timer_due:
+                # Without data, it closes windows and calls timers.
                 self.batch(ranges)
             elif all(queue.ended for queue in execution.queues.values()):
                 return
             else:
                 execution.mailbox.serve()
-            rest = execution.options.interval_s - (time.monotonic() - started)
-            execution.halt.wait(max(IDLE_S, rest))
+                idle_s = IDLE_S
+            rest_s = execution.options.interval_s - (time.monotonic() - started)
+            if max(idle_s, rest_s) > 0:
+                execution.halt.wait(max(idle_s, rest_s))
 
     def _take(self) -> Ranges:
         """Take what waits at the sources; one that cannot say is asked again."""
@@ -193,7 +202,7 @@ class BatchLoop:
         def on_idle() -> None:
             backend.rows = None
             execution.mailbox.own()
-            while driver.watermark_moved and not execution.halt.is_set():
+            while (driver.watermark_moved or driver.timer_due) and not execution.halt.is_set():
                 self.batch({})
 
         drive(
@@ -232,11 +241,12 @@ class BatchLoop:
         started_at_s, started = time.time(), time.monotonic()
         result = self.recovery.run(ranges)
         observed = self._observe(result, started_at_s, (time.monotonic() - started) * 1000.0)
-        execution.recorder.batch(observed)
         # What a batch takes has come since the one before began, however long itself it takes.
         before, self._last_start = self._last_start, started
         spent_s = observed.batch.duration_ms / 1000.0
         interval_s = spent_s if before is None else started - before
+        observed = self._with_context(observed, result, interval_s)
+        execution.recorder.batch(observed)
         execution.window.add(observed, interval_s, observed.batch.queue_length, result.stats)
         if result.inband is not None:
             if result.inband.failed:
@@ -274,6 +284,23 @@ class BatchLoop:
             execution.backend.facts(),
             execution.backend.pinned,
             timing,
+        )
+
+    def _with_context(self, observed: Observed, result: BatchResult, interval_s: float) -> Observed:
+        """Add what nodes and operators did, and now and then where the state is."""
+        execution, number = self.execution, observed.batch.batch
+        cluster, driver = execution.executors.cluster, execution.driver
+        state: dict[str, list[dict[str, Any]]] = {}
+        if time.monotonic() - self._state_told >= STATE_EVERY_S:
+            self._state_told = time.monotonic()
+            ids = execution.executors.executor_ids
+            state = state_of(driver.registry, {e: at.rpartition("/")[0] for at, e in ids.items()})
+        return replace(
+            observed,
+            nodes=node_records(execution.id, number, cluster, observed.instances, interval_s),
+            operators=operator_records(
+                execution.id, execution.job_graph, result, driver.progress.watermarks, state
+            ),
         )
 
     def _tell_of_state(self) -> None:

@@ -159,22 +159,26 @@ def first_stage(
     return jvm.frames(out._jdf.queryExecution().toRdd())
 
 
-def _arrived(batches: Iterator[pa.RecordBatch], rows_of: str | None) -> dict[str, list[pa.Table]]:
-    """Sort the rows of a partition by their source step."""
+def _arrived(batches: Iterator[pa.RecordBatch], rows_of: str | None) -> dict[str, pa.Table]:
+    """Sort the rows of a partition by their source step.
+
+    Spark hands them over in parts of some thousand rows; the steps get them as one, because what a
+    call costs besides its rows is paid once then.
+    """
     from penstock.engine.messages import decode
 
+    if rows_of is not None:
+        parts = [batch for batch in batches if batch.num_rows]
+        return {rows_of: pa.Table.from_batches(parts)} if parts else {}
     arrived: dict[str, list[pa.Table]] = {}
     for batch in batches:
-        if rows_of is not None:
-            arrived.setdefault(rows_of, []).append(pa.Table.from_batches([batch]))
-            continue
         for name, body in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
             arrived.setdefault(name, []).append(decode(body.as_buffer()))
-    return arrived
+    return {name: pa.concat_tables(tables) for name, tables in arrived.items()}
 
 
 def _messages(
-    graph: SharedGraph, spec: BatchSpec, vertex: str, arrived: dict[str, list[pa.Table]]
+    graph: SharedGraph, spec: BatchSpec, vertex: str, arrived: dict[str, pa.Table]
 ) -> Iterator[pa.RecordBatch]:
     """Run one source vertex over the rows of a partition."""
     from pyspark import TaskContext
@@ -185,7 +189,7 @@ def _messages(
     if head not in arrived and number > 0:
         return
     _, partition = spec.address(vertex, number % spec.parallelism[vertex])
-    tables = [(head, table) for table in arrived.get(head, [])]
+    tables = [(head, arrived[head])] if head in arrived else []
     pairs = list(run_partition(graph.value, spec, 0, partition, (), tables, folder=Path()))
     yield pa.record_batch(
         [

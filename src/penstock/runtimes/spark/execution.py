@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.driver.driver import Driver, MigrationResult
 from penstock.engine.job_graph import JobGraph, is_source
-from penstock.engine.source_queue import SourceQueue
+from penstock.engine.source_queue import queue_of
 from penstock.model import InvalidValue, Keep, Kind, Measurements, PenstockError, Plan, Topology
 from penstock.pipeline.builder import Pipeline
 from penstock.runtimes.spark.backend import SparkBackend
@@ -26,6 +26,7 @@ from penstock.runtimes.spark.measurement_window import MeasurementWindow
 from penstock.runtimes.spark.options import Options
 from penstock.runtimes.spark.recorder import PLAN, MetricsRecorder
 from penstock.state.files.filesystem import is_address
+from penstock.store.outline import outline
 from penstock.store.records import STATE, RunRecord
 from penstock.strategies import Request, Strategy
 
@@ -121,10 +122,10 @@ class Execution:
         #: Number that Spark gave to the last batch of a streaming DataFrame.
         self.spark_batch = int(done.get("spark_batch", -1))
         self._began = time.monotonic()
-        reached = self.driver.position()
+        reached, queue = self.driver.positions(), options.queue
         self.queues = {
-            step.name: SourceQueue(
-                step.source, options.queue.size, options.queue.when_full, reached.get(step.name, 0)
+            step.name: queue_of(
+                step.source, queue.size, queue.when_full, reached.get(step.name, ())
             )
             for step in self.job_graph.pipeline.steps
             if step.source is not None and is_source(step.source)
@@ -133,7 +134,7 @@ class Execution:
     def _recorder(self) -> MetricsRecorder:
         """Make what writes metrics and events beside the run."""
         options = self.options
-        config = {"queue": options.queue.size}
+        config = {"queue": options.queue.size, "topology": outline(self._topology)}
         recorder = MetricsRecorder(
             RunRecord(self.id, self.name, self.strategy.name, time.time(), config=config),
             options.store or self.folder.path / "metrics.sqlite",

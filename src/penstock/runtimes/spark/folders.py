@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.model import InvalidValue
-from penstock.state.files.durable import PRIVATE
-from penstock.state.files.filesystem import is_address
+from penstock.state.files.filesystem import PRIVATE, is_address
 
 
 @dataclass(frozen=True)

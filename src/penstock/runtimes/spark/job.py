@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
-from pyspark.core.rdd import RDD
 from pyspark.serializers import NoOpSerializer
 
 from penstock.engine.backend import NO_SENDERS, StateSenders
 from penstock.runtimes.spark.errors import ExecutorLost, TaskFailed, TaskOverdue, WorkerLost
 from penstock.runtimes.spark.jvm import Executor, jvm_of
+from penstock.runtimes.spark.python_function import PythonFunctions
 from penstock.runtimes.spark.watch import JobWatch
-from penstock.runtimes.spark.worker import TaskFunction, stage_task
+from penstock.runtimes.spark.worker import FirstTask, StageTask, TaskFunction
 
 #: What PinnedRDD.java says of a task that is not where it must be.
 ASTRAY = "was given to executor"
@@ -65,6 +65,10 @@ class JobRunner:
     folder: Path
     limit_s: float = 0.0
     _bases: dict[int, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _functions(self) -> PythonFunctions:
+        return PythonFunctions(self.sc)
 
     def run(
         self,
@@ -124,8 +128,8 @@ class JobRunner:
         for layer, stage in enumerate(stages):
             where = located(stage.executors, stage.strict)
             if layer:
-                arrived = jvm_of(self.sc).shuffled(current, where)
-                current = _python(self.sc, arrived, stage.task)
+                assert stage.task is not None
+                current = jvm_of(self.sc).next(current, where, *self._functions.of(stage.task))
             else:
                 current = first(where)
             for sender in senders.get(layer, ()):
@@ -134,7 +138,7 @@ class JobRunner:
                 count = int(current.getNumPartitions())
                 tasks = [pinned[layer][i % len(pinned[layer])] for i in range(count)]
                 pinned[layer] = [*tasks, *sender.executors]
-                task = stage_task(sender.body, self.folder, self.limit_s)
+                task = StageTask(sender.body, self.folder, self.limit_s)
                 current = current.union(self.first(located(sender.executors, True), task))
         return pinned, current
 
@@ -149,13 +153,8 @@ class JobRunner:
             base = self._bases.get(width)
             if base is None:
                 base = self._bases[width] = self.sc.parallelize([()] * width, width)._jrdd
-
-        def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
-            # Read to the end: a worker whose input is left over is not used again.
-            messages = [one for data in arrived for part in pickle.loads(data) for one in part]
-            yield from task(partition, iter(messages))
-
-        return _python(self.sc, jvm_of(self.sc).pinned(base, locations), run)
+        function = self._functions.of(FirstTask(task))
+        return jvm_of(self.sc).first(base, locations, *function)
 
 
 def _explained(error: Py4JJavaError, lost: set[str]) -> ExecutorLost | WorkerLost | TaskFailed:
@@ -168,18 +167,9 @@ def _explained(error: Py4JJavaError, lost: set[str]) -> ExecutorLost | WorkerLos
     return TaskFailed(text)
 
 
-def _python(sc: SparkContext, jrdd: Any, body: Any) -> Any:
-    """Run a Python function over an RDD of byte strings, giving one."""
-    rdd: Any = RDD(jrdd, sc, NoOpSerializer())
-    made = rdd.mapPartitionsWithIndex(body, preservesPartitioning=True)
-    made._bypass_serializer = True
-    return made._jrdd
-
-
 def _collect(sc: SparkContext, jrdd: Any) -> list[bytes]:
     from pyspark.core import rdd as inner
 
-    jvm: Any = sc._jvm
     load: Any = vars(inner)["_load_from_socket"]
-    with load(jvm.PythonRDD.collectAndServe(jrdd.rdd()), NoOpSerializer()) as stream:
+    with load(jvm_of(sc).collect(jrdd), NoOpSerializer()) as stream:
         return list(stream)

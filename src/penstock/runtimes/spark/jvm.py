@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 #: In this order: one may use those before it.
-_SOURCES = ("PinnedRDD", "FrameRDD", "Facts", "Wiring")
+_SOURCES = ("PinnedRDD", "FrameRDD", "ValuesRDD", "Gather", "Facts", "Wiring")
 _INSTALLED: WeakKeyDictionary[SparkContext, Jvm] = WeakKeyDictionary()
 
 #: Classes and their code by JVM, which outlives a SparkContext: Py4J remembers methods by the name
@@ -141,13 +141,26 @@ class Jvm(Context):
         """Turn rows of (int, binary) into the pairs that Python writes."""
         return self._wiring.frames(rdd)
 
-    def pinned(self, jrdd: Any, locations: list[str]) -> Any:
-        """Do as `pin` does, for what Python hands on."""
-        return self._wiring.pinned(jrdd, "\n".join(locations))
+    def first(self, jrdd: Any, locations: list[str], command: bytearray, function: Any) -> Any:
+        """Run a Python function over an RDD whose partitions are each at its location.
 
-    def shuffled(self, jrdd: Any, locations: list[str]) -> Any:
-        """Send every frame to the partition that the key before it names, each at its location."""
-        return self._wiring.shuffled(jrdd, "\n".join(locations))
+        Parameters
+        ----------
+        jrdd : JavaRDD
+            Of byte strings.
+        locations : list of str
+        command, function
+            As `PythonFunctions.of` returns them.
+        """
+        return self._wiring.first(jrdd, "\n".join(locations), command, function)
+
+    def next(self, jrdd: Any, locations: list[str], command: bytearray, function: Any) -> Any:
+        """Send every frame to the partition that the key before it names; then as `first`."""
+        return self._wiring.next(jrdd, "\n".join(locations), command, function)
+
+    def collect(self, jrdd: Any) -> Any:
+        """Run a job, and return where Python can read what it gives."""
+        return self._wiring.collect(self._context, jrdd)
 
     def executors(self) -> list[Executor]:
         """Executors that are alive; the driver itself only where it runs the tasks."""

@@ -108,6 +108,15 @@ class MeasurementWindow:
         return median(times) if times else 0.0
 
     @property
+    def idle_share(self) -> float:
+        """Part of the time in which no batch runs; 1 while too little was seen."""
+        seen = list(self._recent)
+        if len(seen) < LEAST:
+            return 1.0
+        ran_s = sum(one.observed.batch.duration_ms for one in seen[:-1]) / 1000.0
+        return max(0.0, 1.0 - ran_s / sum(one.interval_s for one in seen[1:]))
+
+    @property
     def waiting(self) -> int:
         """Source tuples that waited after the last batch."""
         return self._recent[-1].waiting if self._recent else 0

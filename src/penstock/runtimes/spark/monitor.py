@@ -12,7 +12,14 @@ from penstock.engine.job_graph import JobGraph
 from penstock.engine.task.input import STAMP_STEP_US
 from penstock.model import Kind, Plan
 from penstock.runtimes.spark.jvm import TaskFact
-from penstock.store import BatchRecord, EdgeRecord, InstanceRecord, imbalance
+from penstock.store import (
+    BatchRecord,
+    EdgeRecord,
+    InstanceRecord,
+    NodeRecord,
+    OperatorRecord,
+    imbalance,
+)
 from penstock.store.histogram import EMPTY, Histogram
 
 _SUCCESS = "SUCCESS"
@@ -27,6 +34,8 @@ class Observed:
     edges: tuple[EdgeRecord, ...]
     lost: int
     duplicated: int
+    nodes: tuple[NodeRecord, ...] = ()
+    operators: tuple[OperatorRecord, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,10 +105,27 @@ def observe(
         lin=lin,
         lit=lit,
         latency=_latency(result, timing.committed_elapsed_ms),
-        figures={"skipped": float(result.skipped), "backup_bytes": float(backup)},
+        figures={
+            "skipped": float(result.skipped),
+            "backup_bytes": float(backup),
+            "late_rows": float(sum(sum(stats.late.values()) for stats in result.stats)),
+            **_phases(ran, timing.duration_ms),
+        },
     )
     lost, duplicated = _astray(job_graph, result)
     return Observed(batch, instances, _edges(run, job_graph, result), lost, duplicated)
+
+
+def _phases(ran: Mapping[tuple[int, int], TaskFact], duration_ms: float) -> dict[str, float]:
+    """Split the time of a batch: the busiest executor of each layer, and all that is no task."""
+    busy: dict[tuple[int, str], float] = {}
+    for (layer, _), fact in ran.items():
+        busy[layer, fact.executor] = busy.get((layer, fact.executor), 0.0) + fact.run_ms
+    longest: dict[int, float] = {}
+    for (layer, _), ms in busy.items():
+        longest[layer] = max(longest.get(layer, 0.0), ms)
+    phases = {f"phase_layer {layer}_ms": ms for layer, ms in sorted(longest.items())}
+    return {**phases, "phase_driver_ms": max(0.0, duration_ms - sum(longest.values()))}
 
 
 def _ran(
@@ -186,7 +212,8 @@ def _edges(run: str, job_graph: JobGraph, result: BatchResult) -> tuple[EdgeReco
 def _astray(job_graph: JobGraph, result: BatchResult) -> tuple[int, int]:
     """Count rows that were sent and not received, and rows received that nobody sent.
 
-    For a source, what the batch's ranges hold stands for what was sent.
+    For a source, what the batch's ranges hold stands for what was sent, unless some of its offsets
+    hold no row.
     """
     sent: dict[tuple[str, int], int] = {}
     for stats in result.stats:
@@ -202,7 +229,8 @@ def _astray(job_graph: JobGraph, result: BatchResult) -> tuple[int, int]:
     for vertex in job_graph.vertices:
         if vertex.kind is Kind.SOURCE:
             cuts = result.ranges.get(vertex.head)
-            if cuts is None:
+            dense = getattr(job_graph.pipeline[vertex.head].source, "dense", True)
+            if cuts is None or not dense:
                 continue
             wanted = sum(stop - start for start, stop in cuts)
             got = sum(rows for (name, _), rows in received.items() if name == vertex.name)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.common.keywords import class_keywords
 from penstock.control.settings import Settings as Settings
-from penstock.engine.source_queue import QUEUE
+from penstock.engine.source_queue import POLICIES, QUEUE
 from penstock.model import InvalidValue
 from penstock.state.config import StateConfig
 
@@ -89,6 +89,13 @@ class QueueOptions:
 
     size: int = QUEUE
     when_full: str = "wait"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
+            raise InvalidValue("size", "QueueOptions", "a whole number of at least 1", self.size)
+        if self.when_full not in POLICIES:
+            allowed = "one of " + ", ".join(POLICIES)
+            raise InvalidValue("when_full", "QueueOptions", allowed, self.when_full)
 
 
 @class_keywords

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.keywords import function_keywords
 from penstock.control.events import Event
@@ -15,9 +15,11 @@ from penstock.control.settings import Settings
 from penstock.faults.fault import Fault
 from penstock.model import InvalidValue, Plan
 from penstock.pipeline.builder import Pipeline
+from penstock.pipeline.steps import Sink
 from penstock.runtimes.spark.batch_loop import BatchLoop, Listener
 from penstock.runtimes.spark.execution import Execution
 from penstock.runtimes.spark.options import Options, QueueOptions, RecoveryOptions, StateOptions
+from penstock.runtimes.spark.plan_reader import pipeline_of
 from penstock.store.records import RunRecords
 from penstock.strategies import Strategy, strategies
 
@@ -171,7 +173,7 @@ class Query:
 
 @function_keywords
 def start(
-    pipeline: Pipeline,
+    pipeline: Pipeline | DataFrame,
     spark: SparkSession,
     strategy: str | Strategy = "penstock",
     *,
@@ -189,12 +191,16 @@ def start(
     forget: Collection[str] = (),
     listener: Listener | None = None,
     on_decision: Callable[[Event], None] | None = None,
+    sink: Sink | None = None,
+    mode: str = "update",
 ) -> Query:
     """Run a pipeline on Spark.
 
     Parameters
     ----------
-    pipeline : Pipeline
+    pipeline : Pipeline or DataFrame
+        A streaming DataFrame, such as ``words.groupBy("word").count()``, is read from its analysed
+        plan: see `penstock.runtimes.spark.plan_reader`.
     spark : SparkSession
         Best made by `penstock.spark.session`; any session with adaptive execution off will do.
     strategy : str or Strategy
@@ -233,7 +239,18 @@ def start(
         Called with every batch that was committed, in the thread that runs them.
     on_decision : callable, optional
         Called with every decision of the control loop, and again when more is known of it.
+    sink : Sink, optional
+        Of a DataFrame: where its results go.
+    mode : str
+        Of a DataFrame: ``update`` emits what changed in a batch, ``append`` windows that closed.
     """
+    if isinstance(pipeline, DataFrame):
+        if sink is None:
+            allowed = "given with a DataFrame, such as Memory() or parquet(path)"
+            raise InvalidValue("sink", "start", allowed, sink)
+        pipeline = pipeline_of(pipeline, sink, mode)
+    elif sink is not None:
+        raise InvalidValue("sink", "start", "left out: the pipeline has its own", sink)
     options = Options(
         checkpoint=checkpoint,
         store=store,

@@ -62,7 +62,13 @@ class MetricsRecorder:
         self.lost += observed.lost
         self.duplicated += observed.duplicated
         self._writer.put(
-            lambda store: store.put_batch(observed.batch, observed.instances, observed.edges)
+            lambda store: store.put_batch(
+                observed.batch,
+                observed.instances,
+                observed.edges,
+                observed.nodes,
+                observed.operators,
+            )
         )
 
     def plan(self, plan: Plan, why: str = "") -> None:

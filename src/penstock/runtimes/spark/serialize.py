@@ -6,6 +6,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -17,9 +18,6 @@ from penstock.engine.job_graph import JobGraph
 
 _PATHS = sysconfig.get_paths()
 _INSTALLED = tuple(Path(_PATHS[k]).resolve() for k in ("stdlib", "purelib", "platlib"))
-
-#: Attributes of what holds state that are functions of the user's.
-_FUNCTIONS = ("function", "work", "make", "merge", "finish")
 
 
 def packed(job_graph: JobGraph) -> bytes:
@@ -51,15 +49,22 @@ def installed(module: ModuleType) -> bool:
 
 def _modules(job_graph: JobGraph) -> Iterator[ModuleType]:
     for step in job_graph.pipeline.steps:
-        parts = [step.function, step.source, step.sink, *(link.choose for link in step.links)]
-        for keyed in (step.keyed, getattr(step.keyed, "reduce", None)):
-            parts += [keyed, *(getattr(keyed, name, None) for name in _FUNCTIONS)]
-        for part in parts:
-            while isinstance(part, partial):
-                part = part.func
-            if part is None:
-                continue
+        for part in _parts((step.function, step.source, step.sink, step.keyed, step.links)):
             name = getattr(part, "__module__", None) or type(part).__module__
             module = sys.modules.get(name)
             if module is not None:
                 yield module
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """List what a step is made of: functions stand in fields of fields, or in partial calls."""
+    if isinstance(value, (tuple, list)):
+        for one in value:
+            yield from _parts(one)
+    elif isinstance(value, partial):
+        yield from _parts((value.func, value.args, tuple(value.keywords.values())))
+    elif value is not None:
+        yield value
+        if is_dataclass(value) and not isinstance(value, type):
+            for one in fields(value):
+                yield from _parts(getattr(value, one.name))

@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -55,30 +56,55 @@ class SharedGraph:
         return found
 
 
-def batch_task(
-    graph: SharedGraph, spec: BatchSpec, layer: int, folder: Path, limit_s: float
-) -> TaskFunction:
-    """Return the function of one layer's tasks in a batch."""
+@dataclass(frozen=True, eq=False)
+class BatchTask:
+    """The function of one layer's tasks in a batch.
 
-    def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+    A class, not a function within a function: only its values are pickled with every batch.
+    """
+
+    graph: SharedGraph
+    spec: BatchSpec
+    layer: int
+    folder: Path
+    limit_s: float
+
+    def __call__(self, partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+        """Run one partition."""
         freeze()
-        with time_limit(limit_s):
+        graph = self.graph.value
+        with time_limit(self.limit_s):
             yield from as_pairs(
-                run_partition(graph.value, spec, layer, partition, arrived, folder=folder)
+                run_partition(graph, self.spec, self.layer, partition, arrived, folder=self.folder)
             )
 
-    return run
 
+@dataclass(frozen=True, eq=False)
+class StageTask:
+    """The function of the tasks of any other stage."""
 
-def stage_task(body: Any, folder: Path, limit_s: float) -> TaskFunction:
-    """Return the function of the tasks of any other stage."""
+    body: Callable[[int, Iterator[bytes], Path], Iterable[tuple[int, bytes]]]
+    folder: Path
+    limit_s: float
 
-    def run(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+    def __call__(self, partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+        """Run one partition."""
         freeze()
-        with time_limit(limit_s):
-            yield from as_pairs(body(partition, arrived, folder))
+        with time_limit(self.limit_s):
+            yield from as_pairs(self.body(partition, arrived, self.folder))
 
-    return run
+
+@dataclass(frozen=True, eq=False)
+class FirstTask:
+    """The function of tasks that get what the driver gives them, mostly nothing."""
+
+    task: TaskFunction
+
+    def __call__(self, partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+        """Run one partition."""
+        # Read to the end: a worker whose input is left over is not used again.
+        messages = [one for data in arrived for part in pickle.loads(data) for one in part]
+        yield from self.task(partition, iter(messages))
 
 
 def as_pairs(messages: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:

@@ -201,8 +201,13 @@ public class StreamingWatch extends SparkListener {
         String batch = String.valueOf(progress.batchId());
         StringBuilder out = new StringBuilder("progress\n");
         out.append(query).append('\t').append(batch).append('\n').append(progress.json()).append('\n');
-        IncrementalExecution last = execution.lastExecution();
-        if (last != null && last.currentBatchId() == progress.batchId()) plan(last, out);
+        try {
+            IncrementalExecution last = execution.lastExecution();
+            if (last != null && last.currentBatchId() == progress.batchId()) plan(last, out);
+        } catch (Throwable error) {
+            // The query must not notice: without a plan the batch is measured all the same.
+            this.tell("failed\n" + query + "\t" + String.valueOf(error).replace('\n', ' '));
+        }
         Iterator each = this.stages.entrySet().iterator();
         while (each.hasNext()) {
             Stage stage = (Stage) ((Map.Entry) each.next()).getValue();
@@ -329,6 +334,19 @@ public class StreamingWatch extends SparkListener {
         }
         Seq children = node.children();
         for (int i = 0; i < children.size(); i++) find((SparkPlan) children.apply(i), kinds);
+    }
+
+    /** Have later stages no longer mention a jar; those that run have their own list of jars. */
+    public void forget(String jar) {
+        scala.collection.Iterator sets = this.sc.addedJars().valuesIterator();
+        while (sets.hasNext()) {
+            scala.collection.mutable.Map jars = (scala.collection.mutable.Map) sets.next();
+            scala.collection.Iterator each = jars.keysIterator().toList().iterator();
+            while (each.hasNext()) {
+                Object address = each.next();
+                if (String.valueOf(address).endsWith("/" + jar)) jars.remove(address);
+            }
+        }
     }
 
     private static Object field(Object owner, String name) throws Exception {

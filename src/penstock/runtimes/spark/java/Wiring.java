@@ -1,11 +1,18 @@
 package penstock;
 
-import org.apache.spark.api.java.JavaPairRDD;
+import java.util.Iterator;
+import org.apache.spark.SparkContext;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.python.PairwiseRDD;
 import org.apache.spark.api.python.PythonPartitioner;
 import org.apache.spark.api.python.PythonRDD;
+import org.apache.spark.api.python.PythonRDD$;
+import org.apache.spark.api.python.SimplePythonFunction;
 import org.apache.spark.rdd.RDD;
+import org.apache.spark.rdd.ShuffledRDD;
+import org.apache.spark.serializer.JavaSerializer;
+import scala.collection.AbstractIterator;
+import scala.reflect.ClassTag$;
 
 /** Puts the stages of a batch together, with one call from Python each instead of dozens. */
 public class Wiring {
@@ -19,15 +26,48 @@ public class Wiring {
         return new FrameRDD(rows).toJavaRDD();
     }
 
-    /** What Python gets of an RDD whose partitions are pinned. */
-    public JavaRDD pinned(JavaRDD rdd, String locations) {
-        return this.pin(rdd.rdd(), locations).toJavaRDD();
+    /** What a Python function makes of an RDD of byte strings whose partitions are pinned. */
+    public JavaRDD first(JavaRDD rdd, String locations, byte[] command, SimplePythonFunction like) {
+        return this.python(this.pin(rdd.rdd(), locations), command, like);
     }
 
-    /** Every frame in the partition that the key before it names; one partition a location. */
-    public JavaRDD shuffled(JavaRDD pairs, String locations) {
+    /** The same of what was sent: every frame in the partition that the key before it names; one a location. */
+    public JavaRDD next(JavaRDD pairs, String locations, byte[] command, SimplePythonFunction like) {
         int count = locations.split("\n", -1).length;
-        JavaPairRDD keyed = new PairwiseRDD(pairs.rdd()).asJavaPairRDD();
-        return this.pinned(PythonRDD.valueOfPair(keyed.partitionBy(new PythonPartitioner(count, 0L))), locations);
+        RDD keyed = new PairwiseRDD(pairs.rdd());
+        ShuffledRDD sent = new ShuffledRDD(keyed, new PythonPartitioner(count, 0L),
+            ClassTag$.MODULE$.apply(Long.class), ClassTag$.MODULE$.apply(byte[].class), ClassTag$.MODULE$.apply(byte[].class));
+        // Spark would choose Kryo for byte strings, and make one for every task, which costs more than the frames.
+        sent.setSerializer(new JavaSerializer(pairs.context().conf()));
+        return this.python(this.pin(new ValuesRDD(sent), locations), command, like);
+    }
+
+    /** A Python function over byte strings, with the environment and the broadcasts of another one. */
+    private JavaRDD python(RDD rdd, byte[] command, SimplePythonFunction like) {
+        SimplePythonFunction function = new SimplePythonFunction(command, like.envVars(), like.pythonIncludes(),
+            like.pythonExec(), like.pythonVer(), like.broadcastVars(), like.accumulator());
+        return new PythonRDD(rdd, function, true, false).asJavaRDD();
+    }
+
+    /** Runs a job, and serves its frames at a port; returns what Python needs to read them. */
+    public Object[] collect(SparkContext sc, JavaRDD frames) {
+        return (Object[]) PythonRDD$.MODULE$.serveIterator(new Each(Gather.run(sc, frames.rdd()).iterator()), "serve frames");
+    }
+
+    /** An iterator of Java as one of Scala. */
+    public static class Each extends AbstractIterator {
+        private final Iterator each;
+
+        public Each(Iterator each) {
+            this.each = each;
+        }
+
+        public boolean hasNext() {
+            return this.each.hasNext();
+        }
+
+        public Object next() {
+            return this.each.next();
+        }
     }
 }

@@ -1,0 +1,189 @@
+"""Streaming DataFrames run by the engine: the same rows as Spark gives, or a refusal by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.model import InvalidValue
+from penstock.pipeline import Memory
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from penstock.spark import PlanNotUnderstood, start
+
+ROWS, FILES = 300, 3
+
+Make = Callable[[DataFrame], DataFrame]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three files of rows whose times go on, out of order by less than two seconds."""
+    at: Path = tmp_path_factory.mktemp("frames")
+    draw = np.random.default_rng(3)
+    late = draw.integers(0, 1_500_000, ROWS)
+    times = 1_700_000_000_000_000 + np.arange(ROWS) * 100_000 - late
+    table = pa.table(
+        {
+            "t": pa.array(times).cast(pa.timestamp("us", "UTC")),
+            "k": pa.array(["a", "b", "c", None]).take(pa.array(draw.integers(0, 4, ROWS))),
+            "v": pa.array(draw.integers(-5, 50, ROWS)),
+            "x": pa.array(np.where(draw.random(ROWS) < 0.1, np.nan, draw.integers(0, 9, ROWS))),
+        }
+    )
+    for number in range(FILES):
+        part = table.slice(number * ROWS // FILES, ROWS // FILES)
+        pq.write_table(part, at / f"{number}.parquet")
+        # Spark reads files in the order of their times.
+        os.utime(at / f"{number}.parquet", (1_700_000_000 + number,) * 2)
+    return at
+
+
+@pytest.fixture
+def stream(spark: SparkSession, folder: Path) -> DataFrame:
+    schema = spark.read.parquet(str(folder)).schema
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(folder))
+
+
+def ours(spark: SparkSession, frame: DataFrame, mode: str) -> pa.Table:
+    sink = Memory()
+    with start(frame, spark, "even", sink=sink, mode=mode, available_now=True, control=None) as run:
+        run.await_termination(120)
+    return sink.table()
+
+
+def theirs(frame: DataFrame, mode: str, folder: Path) -> pa.Table:
+    parts: list[pa.Table] = []
+    query = (
+        frame.writeStream.outputMode(mode)
+        .foreachBatch(lambda rows, _: parts.append(rows.toArrow()))
+        .option("checkpointLocation", str(folder))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    return pa.concat_tables(parts)
+
+
+def as_rows(table: pa.Table) -> list[str]:
+    return sorted(map(repr, (tuple(row.values()) for row in table.to_pylist())))
+
+
+ONCE: dict[str, Make] = {
+    "tumbling": lambda s: (
+        s.withWatermark("t", "2 seconds")
+        .groupBy(sf.window("t", "5 seconds"), "k")
+        .agg(sf.count("*").alias("n"), sf.max("v"))
+    ),
+    "sliding": lambda s: (
+        s.withWatermark("t", "2 seconds")
+        .groupBy("k", sf.window("t", "6 seconds", "2 seconds"))
+        .agg(sf.sum("v").alias("s"))
+        .select("k", "window.start", "s")
+        .where("s > 30 and k is not null")
+    ),
+    "session": lambda s: (
+        s.withWatermark("t", "2 seconds").groupBy(sf.session_window("t", "1 seconds"), "k").count()
+    ),
+    "stateless": lambda s: s.where("v > 3").select("k", (sf.col("v") * 2).alias("twice")),
+    "distinct": lambda s: s.select("k").distinct(),
+    "within": lambda s: (
+        s.withWatermark("t", "2 seconds").dropDuplicatesWithinWatermark(["k"]).select("k")
+    ),
+}
+
+REPLACED: dict[str, Make] = {
+    "count": lambda s: s.groupBy("k").count(),
+    "several": lambda s: (
+        s.where("v > 0")
+        .groupBy("k", (sf.col("v") % 2).alias("odd"))
+        .agg(
+            sf.sum("v").alias("total"),
+            sf.avg("x"),
+            sf.min("x"),
+            sf.count("k").alias("there"),
+            sf.count_if(sf.col("v") > 20).alias("big"),
+            sf.expr("sum(v) filter (where v < 10)").alias("small"),
+        )
+    ),
+    "everything": lambda s: s.groupBy().agg(sf.count("*"), sf.max("v").alias("most")),
+    "having": lambda s: s.groupBy("k").agg(sf.sum("v").alias("s")).where("s >= 100"),
+}
+
+REFUSED: dict[str, tuple[Make, str]] = {
+    "sort": (lambda s: s.groupBy("k").count().orderBy("k"), "node Sort"),
+    "two": (lambda s: s.groupBy("k", "v").count().groupBy("k").count(), "node Aggregate"),
+    "window": (lambda s: s.groupBy(sf.window("t", "5 seconds")).count(), "use withWatermark"),
+    "quotient": (
+        lambda s: s.groupBy("k").agg((sf.sum("v") / sf.count("*")).alias("r")),
+        "column 'r' is not an aggregate alone",
+    ),
+    "function": (lambda s: s.groupBy("k").agg(sf.stddev("v").alias("d")), "of 'd' only avg"),
+    "worked out": (
+        lambda s: s.groupBy("k").count().select((sf.col("count") + 1).alias("more")),
+        "node Project",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_rows_that_are_emitted_once(
+    spark: SparkSession, stream: DataFrame, tmp_path: Path, name: str
+) -> None:
+    frame = ONCE[name](stream)
+    got, wanted = ours(spark, frame, "append"), theirs(frame, "append", tmp_path)
+    assert got.column_names == wanted.column_names
+    assert got.num_rows > 0
+    assert as_rows(got) == as_rows(wanted)
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_rows_that_are_replaced(
+    spark: SparkSession, stream: DataFrame, tmp_path: Path, name: str
+) -> None:
+    frame = REPLACED[name](stream)
+    got, wanted = ours(spark, frame, "update"), theirs(frame, "update", tmp_path)
+    assert got.column_names == wanted.column_names
+    assert as_rows(got) == as_rows(wanted)
+
+
+def test_different_values_are_counted(spark: SparkSession, stream: DataFrame, folder: Path) -> None:
+    """Structured Streaming refuses this, so it is compared with a query over the whole table."""
+    got = ours(spark, stream.groupBy("k").agg(sf.countDistinct("v").alias("n")), "update")
+    whole = spark.read.parquet(str(folder)).groupBy("k").agg(sf.countDistinct("v").alias("n"))
+    last = {row["k"]: row["n"] for row in got.to_pylist()}
+    assert last == {row["k"]: row["n"] for row in whole.collect()}
+
+
+def test_nodes_before_the_aggregation_stay_in_spark(
+    spark: SparkSession, stream: DataFrame, tmp_path: Path
+) -> None:
+    names = spark.createDataFrame([("a", "Ada"), ("b", "Ben")], "k string, name string")
+    frame = stream.join(names, "k").groupBy("name").count()
+    assert as_rows(ours(spark, frame, "update")) == as_rows(theirs(frame, "update", tmp_path))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_understood_is_named(spark: SparkSession, stream: DataFrame, name: str) -> None:
+    make, said = REFUSED[name]
+    with pytest.raises(PlanNotUnderstood, match=said) as told:
+        start(make(stream), spark, sink=Memory())
+    assert "penstock.spark.attach" in str(told.value)
+
+
+def test_a_sink_and_a_stream_are_needed(spark: SparkSession, stream: DataFrame) -> None:
+    with pytest.raises(InvalidValue, match="sink"):
+        start(stream.groupBy("k").count(), spark)
+    with pytest.raises(InvalidValue, match="streaming"):
+        start(spark.range(3), spark, sink=Memory())
