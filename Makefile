@@ -6,25 +6,36 @@ BIN := $(VENV)/bin
 
 # Matrices here are small: more threads would only get in each other's way.
 export OPENBLAS_NUM_THREADS := 1
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Two set-ups in one environment: what a run needs, and all that the checks need besides.
+RUN_READY := $(VENV)/.run-ready
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java run plan test quick lint types unit docs reference bench bench-routers bench-engine bench-simulator soak differential faults attach-faults measured bench-loop event-logs bench-attach clean
+.PHONY: help setup run-setup java chromium page pictures run plan test quick lint types unit coverage docs reference bench bench-routers bench-engine bench-nexmark bench-simulator soak differential faults attach-faults measured bench-loop bench-page event-logs bench-attach clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## Make .venv with the penstock command and all tools; does nothing when up to date
 
-$(READY): pyproject.toml
+run-setup: $(RUN_READY)  ## Make .venv with the penstock command and Spark, without the tools
+
+$(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "Penstock needs Python 3.10 or newer; '$(PYTHON)' is older or missing."; \
 	  echo "Install one and run: make setup PYTHON=/path/to/python3"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+	@$(PYTHON) -m venv $(VENV) || { \
 	  echo "Python cannot make a virtual environment; on Debian or Ubuntu: apt install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs,spark,postgres,testing]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[gnn]'
+
+$(RUN_READY): pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[spark,page]'
 	@touch $@
+
+$(READY): pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[dev,docs,kafka,spark,postgres,testing,page]'
+	@touch $(RUN_READY) $@
 
 java:  ## Check that Java 17 or newer is there, for the targets that start Spark
 	@command -v java >/dev/null 2>&1 || { \
@@ -37,13 +48,29 @@ java:  ## Check that Java 17 or newer is there, for the targets that start Spark
 	  echo "Java $${major:-of an unknown version} was found. Spark needs Java 17 or newer;"; \
 	  echo "install one and put its 'java' first on the PATH."; exit 1; }
 
-run: setup java  ## Run word count on an embedded Spark cluster for a minute, under a rate that changes
-	$(BIN)/penstock run wordcount --rate steps:2000x20,6000x20,3000x20 --seconds 60
+chromium:  ## Check that Chromium is there, for the tests of the page; as root on Debian, install it
+	@command -v chromium >/dev/null 2>&1 || \
+	  if test "$$(id -u)" = 0 && command -v apt-get >/dev/null 2>&1; then \
+	    echo "installing Chromium for the tests of the page"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	      chromium fonts-dejavu-core >/dev/null; \
+	  else \
+	    echo "Chromium was not found, so the browser tests are skipped. Debian: apt install chromium"; \
+	  fi
 
-plan: setup  ## Show the planner at work: all strategies on an example
+page:  ## Build the live page from frontend/ into the package; needs Node
+	cd frontend && npm ci --silent --no-audit --no-fund && npm run --silent build
+
+run: run-setup java  ## Count the views of a shop for two minutes, with the live page; it stays until Ctrl-C
+	$(BIN)/python examples/shop.py
+
+pictures: setup java chromium  ## Take the pictures of the page in the documents anew, from a real run
+	PENSTOCK_PICTURES=1 $(BIN)/pytest -q tests/web/test_live.py
+
+plan: run-setup  ## Show the planner at work: all strategies on an example
 	$(BIN)/penstock plan examples/portrait.yaml --cluster examples/lab.yaml --strategy all
 
-test: lint types unit docs  ## All that CI runs: lint, types, tests with coverage, docs
+test: lint types unit docs  ## All that CI runs: lint, types, tests, docs
 
 lint: setup  ## Check style and formatting
 	$(BIN)/ruff check .
@@ -56,7 +83,13 @@ types: setup  ## Check types, with Python 3.11 or newer
 	  echo "Types are not checked: the last NumPy and SciPy for Python 3.10 have older stubs."; \
 	fi
 
-unit: setup java  ## Run the tests, those in docstrings and documents included
+# Tests that start clusters wait more than they work, so that three of them do not crowd two cores.
+WORKERS ?= 3
+
+unit: setup java chromium  ## Run the tests, those in docstrings and documents included
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+
+coverage: setup java  ## Run the tests one after the other, and show what they do not reach
 	$(BIN)/pytest --cov --cov-report=term
 
 quick: setup  ## Run the tests without Spark and without the slow ones, in about a minute
@@ -80,6 +113,12 @@ bench-simulator: setup  ## Measure the simulator on 10,000 instances and on the 
 bench-engine: setup java  ## Compare the engine with plain Structured Streaming; takes a while
 	$(BIN)/python benchmarks/engine.py
 
+bench-nexmark: setup java  ## NEXMark by the engine and by Structured Streaming, and what a batch costs; takes hours
+	$(BIN)/python benchmarks/nexmark.py
+	$(BIN)/python benchmarks/batch_cost.py
+	$(BIN)/python benchmarks/latency.py
+	$(BIN)/python benchmarks/growth.py
+
 bench-loop: setup java  ## Measure the control loop on an embedded cluster; takes most of an hour
 	$(BIN)/python benchmarks/loop.py
 
@@ -87,6 +126,9 @@ event-logs: setup java  ## Record the event logs that the tests of the advice re
 	$(BIN)/python benchmarks/event_logs.py
 bench-attach: setup java  ## Measure what attaching to a query costs and gains; takes a quarter of an hour
 	$(BIN)/python benchmarks/attach.py
+
+bench-page: setup java  ## Measure what the live page costs a run, and how fast it opens; takes five minutes
+	$(BIN)/python benchmarks/page.py
 
 soak: setup java  ## Half an hour at a steady rate: is memory flat, does nothing pile up on disk?
 	$(BIN)/python benchmarks/soak.py

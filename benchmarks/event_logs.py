@@ -56,24 +56,27 @@ def rows(spark: SparkSession, count: int) -> DataFrame:
     return reader.option("numPartitions", 2).load()
 
 
-def skew(spark: SparkSession) -> DataFrame:
-    """Count by key, where one key has four rows of five, and a row takes 3 ms."""
+def skew(hot: int, of: int, count: int, cost_s: float) -> Callable[[SparkSession], DataFrame]:
+    """Count by key, where one key has so many rows of so many, and a row takes a while."""
 
-    def count(key: Any, frames: Any, state: Any) -> Any:
+    def tally(key: Any, frames: Any, state: Any) -> Any:
         import pandas as pd
 
         seen = state.get[0] if state.exists else 0
         for frame in frames:
-            time.sleep(0.003 * len(frame))
+            time.sleep(cost_s * len(frame))
             seen += len(frame)
         state.update((seen,))
         yield pd.DataFrame({"key": [key[0]], "seen": [seen]})
 
-    hot = F.when(F.col("value") % 5 < 4, F.lit(0)).otherwise(F.col("value") % 61)
-    keyed = rows(spark, 1500).withColumn("key", hot).groupBy("key")
-    return keyed.applyInPandasWithState(
-        count, "key long, seen long", "seen long", "update", "NoTimeout"
-    )
+    def make(spark: SparkSession) -> DataFrame:
+        key = F.when(F.col("value") % of < hot, F.lit(0)).otherwise(F.col("value") % 61)
+        keyed = rows(spark, count).withColumn("key", key).groupBy("key")
+        return keyed.applyInPandasWithState(
+            tally, "key long, seen long", "seen long", "update", "NoTimeout"
+        )
+
+    return make
 
 
 def counted(count: int) -> Callable[[SparkSession], DataFrame]:
@@ -81,10 +84,14 @@ def counted(count: int) -> Callable[[SparkSession], DataFrame]:
     return lambda spark: rows(spark, count).groupBy((F.col("value") % 100).alias("key")).count()
 
 
-def commit(spark: SparkSession) -> DataFrame:
-    """Keep 256 characters for every row that ever came, in a store that always compacts it."""
-    text = F.concat(*(F.md5((F.col("value") + i).cast("string")) for i in range(8)))
-    return rows(spark, 25_000).groupBy("value").agg(F.max(text))
+def commit(count: int, width: int) -> Callable[[SparkSession], DataFrame]:
+    """Keep so many times 32 characters for every row, in a store that always compacts it."""
+
+    def make(spark: SparkSession) -> DataFrame:
+        text = F.concat(*(F.md5((F.col("value") + i).cast("string")) for i in range(width)))
+        return rows(spark, count).groupBy("value").agg(F.max(text))
+
+    return make
 
 
 @dataclass
@@ -99,16 +106,16 @@ class Part(InputPartition):
 
 
 class SlowReader(DataSourceStreamReader):
-    """Hands out 1500 rows a batch in one partition, one each millisecond."""
+    """Hands out rows in one partition, each of which takes a while."""
 
-    def __init__(self) -> None:
-        self.offset = 0
+    def __init__(self, rows: int, cost_s: float) -> None:
+        self.offset, self.rows, self.cost_s = 0, rows, cost_s
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802, D102
         return {"offset": 0}
 
     def latestOffset(self, start: Any, limit: Any) -> dict[str, int]:  # noqa: N802, D102
-        self.offset += 1500
+        self.offset += self.rows
         return {"offset": self.offset}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Part]:  # noqa: D102
@@ -116,7 +123,7 @@ class SlowReader(DataSourceStreamReader):
 
     def read(self, partition: Any) -> Iterator[tuple[int]]:  # noqa: D102
         for value in range(partition.low, partition.high):
-            time.sleep(0.001)
+            time.sleep(self.cost_s)
             yield (value,)
 
     def commit(self, end: dict[str, int]) -> None:  # noqa: D102
@@ -134,14 +141,18 @@ class SlowSource(DataSource):
         return "value long"
 
     def streamReader(self, schema: Any) -> SlowReader:  # noqa: N802, D102
-        return SlowReader()
+        return SlowReader(int(self.options["rows"]), float(self.options["cost_s"]))
 
 
-def slow_source(spark: SparkSession) -> DataFrame:
+def slow_source(count: int, cost_s: float) -> Callable[[SparkSession], DataFrame]:
     """Count what a slow source hands out."""
-    spark.dataSource.register(SlowSource)
-    read = spark.readStream.format("slow").load()
-    return read.groupBy((F.col("value") % 100).alias("key")).count()
+
+    def make(spark: SparkSession) -> DataFrame:
+        spark.dataSource.register(SlowSource)
+        read = spark.readStream.format("slow").options(rows=count, cost_s=cost_s).load()
+        return read.groupBy((F.col("value") % 100).alias("key")).count()
+
+    return make
 
 
 @dataclass(frozen=True)
@@ -177,28 +188,36 @@ class Planted:
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
+#: State is compacted with every commit.
+COMPACTS = {f"{STORE}providerClass": ROCKSDB, f"{STORE}rocksdb.compactOnCommit": "true"}
+
 PLANTED = {
-    "skew": Planted(skew, 2, 8, 12, "zstd", cores=2),
+    "skew": Planted(skew(4, 5, 1500, 0.003), 2, 8, 12, "zstd", cores=2),
     "partitions": Planted(counted(5000), 2, 64, 9, "lz4"),
     "idle": Planted(counted(1000), 4, 4, 20, "snappy", trigger_s=5),
     "commit": Planted(
-        commit,
+        commit(25_000, 8),
         2,
         2,
         16,
         "lzf",
-        conf={
-            f"{STORE}providerClass": ROCKSDB,
-            f"{STORE}rocksdb.compactOnCommit": "true",
-        },
+        conf=COMPACTS,
     ),
-    "source": Planted(slow_source, 2, 2, 12, "zstd", parts=2),
+    "source": Planted(slow_source(1500, 0.001), 2, 2, 12, "zstd", parts=2),
+}
+
+#: The same causes in other queries, on other clusters: no rule was tuned on these.
+OTHERS = {
+    "skew": Planted(skew(3, 4, 1200, 0.004), 3, 6, 12, "zstd"),
+    "partitions": Planted(counted(20_000), 3, 96, 9, "zstd"),
+    "idle": Planted(counted(400), 3, 3, 12, "zstd", cores=2, trigger_s=8),
+    "commit": Planted(commit(8_000, 24), 3, 6, 16, "zstd", conf=COMPACTS),
+    "source": Planted(slow_source(500, 0.004), 3, 6, 12, "zstd"),
 }
 
 
-def record(name: str, folder: Path) -> None:
+def record(name: str, planted: Planted, folder: Path) -> None:
     """Run a query, and write its log."""
-    planted = PLANTED[name]
     with tempfile.TemporaryDirectory() as scratch:
         conf = {
             "spark.eventLog.enabled": "true",
@@ -323,13 +342,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=[*PLANTED, "batch"])
     parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--others", action="store_true", help="the same causes in other queries")
     asked = parser.parse_args()
+    table = OTHERS if asked.others else PLANTED
     asked.folder.mkdir(parents=True, exist_ok=True)
     for name in asked.names:
         if name == "batch":
             record_batch(asked.folder)
-        elif name in PLANTED:
-            record(name, asked.folder)
+        elif name in table:
+            record(name, table[name], asked.folder)
         else:
             sys.exit(f"there is no log {name!r}; there are {', '.join(PLANTED)} and batch")
 

@@ -197,7 +197,7 @@ def test_pure_packages_stay_pure(path: Path) -> None:
         ("penstock.pipeline.builder", "from penstock.apps import apps"),
         ("penstock.state.files.local", "from penstock.files import load_topology"),
         ("penstock.store.store", "from penstock.pipeline import Pipeline"),
-        ("penstock.report.page", "from penstock.strategies import Request"),
+        ("penstock.report.summary", "from penstock.strategies import Request"),
         ("penstock.runtimes.spark.query", "import penstock.spark"),
         ("penstock.spark", "from penstock.store import MetricsStore"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from hypothesis import strategies as st
 from penstock.advise import Application, advise, read_logs
 from penstock.advise.event_log import Counts, EventLog, find_logs, read_log, records
 from penstock.advise.parse import STREAMING, application_of
+from penstock.advise.what_if import elastic_of
+from penstock.advise.workload import recorded
 from penstock.files import FileError
+from penstock.model import Refused
 
 LOGS = Path(__file__).parents[1] / "data" / "event_logs"
 START = '{"Event":"SparkListenerLogStart","Spark Version":"4.3.0"}\n'
@@ -183,3 +187,15 @@ def test_missing_and_odd_fields_do_no_harm(seed: int) -> None:
     made = application_of(events, "log")
     assert isinstance(made, Application)
     json.dumps(advise(made).to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cycle_s", "said"),
+    [(3.2e9, 5.0, "days"), (86_400.0, 0.1, "batches in 1.0 days"), (1.0, 1e9, "less than one")],
+)
+def test_times_beyond_reason_are_not_simulated(seconds: float, cycle_s: float, said: str) -> None:
+    made = application_of(SOURCE_LOG, "log")
+    work = recorded(made)
+    assert work is not None
+    with pytest.raises(Refused, match=said):
+        elastic_of(made, replace(work, seconds=seconds, cycle_s=cycle_s))

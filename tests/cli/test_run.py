@@ -212,3 +212,63 @@ def test_a_signal_is_a_clean_stop(tmp_path: Path, sign: str, number: int, code: 
     assert "Traceback" not in told
     temporary.rmdir()  # which must be empty
     assert (tmp_path / "state").exists()
+
+
+JOB = """
+from penstock import functions as F
+from penstock.pipeline import Discard, Lines, Pipeline
+
+def counts(lines: int = 3):
+    begun = Pipeline("words").source("lines", Lines(["a"] * lines))
+    return begun.aggregate("count", by="line", n=F.count()).sink("out", Discard())
+
+pipeline = counts()
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    path = tmp_path / "words_job.py"
+    path.write_text(JOB)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["{}:count"], "did you mean 'counts'?"),
+        (["{}x.py"], "JOB.py of a run must be a file"),
+        (["{}:F"], "must be one of"),
+        (["{}:counts", "--set", "linse=4"], "did you mean 'lines'?"),
+        (["{}:counts", "--set", "lines=many"], "must be a number, got 'many'"),
+        (["{}", "--set", "lines=4"], "--set"),
+        (["wordcount", "--set", "polish"], "must be name=value"),
+        (["topn", "--strategy", "ra", "--set", "polsh=0"], "did you mean 'polish'?"),
+        (["topn", "--strategy", "ra", "--set", "polish=-1"], "polish of Ra must be"),
+        (["wordcount", "--set", "queue.size=0"], "size"),
+        (["wordcount", "--set", "recovery.retries=-1"], "retries"),
+        (["wordcount", "--set", "interval_s=-1"], "interval_s"),
+    ],
+)
+def test_parameters_and_scripts_are_checked_first(job: str, words: list[str], said: str) -> None:
+    code, text = call(*(word.format(job) for word in words))
+    assert code == 2
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["{}"], ["{}:counts", "--set", "lines=4"], ["topn", "--strategy", "ra", "--set", "polish=0"]],
+)
+def test_what_is_right_goes_on_to_spark(job: str, words: list[str]) -> None:
+    with pytest.raises(SparkStarted):
+        call(*(word.format(job) for word in words))
+
+
+def test_a_script_that_fails_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "broken_job.py"
+    path.write_text("pipeline = 1 / 0\n")
+    code, text = call(str(path))
+    assert code == 2
+    assert "ZeroDivisionError" in text
+    assert "broken_job.py" in text

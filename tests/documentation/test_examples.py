@@ -29,8 +29,11 @@ PAGES = sorted(
     ]
 )
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: Commands that start Spark, or take minutes.
-SLOW = ("calibrate", "chaos", "compare", "reproduce", "run", "state-bench", "submit")
+#: Commands that start Spark, take minutes, or go on until Ctrl-C.
+SLOW = (
+    *("calibrate", "chaos", "compare", "nexmark", "reproduce", "run", "serve"),
+    *("state-bench", "submit"),
+)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

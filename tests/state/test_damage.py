@@ -22,7 +22,7 @@ from penstock.runtimes.local import LocalBackend, run_to_end
 from penstock.state.config import StateConfig
 from penstock.state.files import checksum
 from penstock.state.files.checksum import ChecksumWriter, Damaged, verify
-from penstock.state.files.durable import folder_name
+from penstock.state.files.filesystem import folder_name
 from penstock.state.files.local import LocalSegments
 from penstock.state.store import StateStore, clear_cache
 from penstock.state.table import KeyedTable

@@ -22,6 +22,9 @@ PHASES = (
     ("commitOffsets", "log of commits"),
 )
 
+#: Characters of a table's cell that stay on one line.
+SHORT = 24
+
 #: Reasons of a plan that are shown.
 MOST_REASONS = 3
 
@@ -94,10 +97,9 @@ def _query(query: QueryAdvice) -> str:
 def _finding(place: int, finding: Finding) -> str:
     settings = tuple(f"set {setting}" for setting in finding.settings)
     return (
-        f'<div class="box"><table><tbody><tr><td class="n">{place}</td>'
-        f'<td class="n">{share(finding.share)} of {finding.gain.value}</td>'
-        f'<td class="wide"><b>{escape(finding.text)}</b>{_list(finding.evidence)}'
-        f"{_list((*settings, *finding.actions), 'What to do:')}</td></tr></tbody></table></div>"
+        f'<div class="box finding"><p class="sub">{place} \u00b7 {share(finding.share)} of '
+        f"{finding.gain.value}</p><b>{escape(finding.text)}</b>{_list(finding.evidence)}"
+        f"{_list((*settings, *finding.actions), 'What to do:')}</div>"
     )
 
 
@@ -181,13 +183,15 @@ def _plans(plans: Sequence[PlanOutcome]) -> str:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "".join(
-        "<tr>" + "".join(f'<td class="wide">{escape(cell)}</td>' for cell in row) + "</tr>"
-        for row in rows
-    )
+    body = "".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in rows)
     return (
         f'<div class="box"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
     )
+
+
+def _cell(text: str) -> str:
+    """Keep figures and names on one line, and let sentences fill the rest."""
+    return f'<td class="{"wide" if len(text) > SHORT else "n"}">{escape(text)}</td>'
 
 
 def _list(lines: Sequence[str], title: str = "") -> str:

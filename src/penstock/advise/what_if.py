@@ -8,6 +8,7 @@ from dataclasses import replace
 from penstock.advise.application import Application
 from penstock.advise.elastic import Elastic, Hour
 from penstock.advise.workload import Recorded, most_executors
+from penstock.model import Refused
 from penstock.report.text import clock
 from penstock.runtimes.sim import SimulatedRun, Workload, simulate
 from penstock.strategies import strategies
@@ -18,6 +19,10 @@ MOST_MOMENTS = 720
 #: Batches that the loop has to settle. A shorter stream is repeated, and only its last repetition
 #: counts.
 SETTLING = 100
+
+#: Batches that are simulated at the most, and days: a log whose times are damaged may tell of
+#: thousands of years.
+MOST_BATCHES, MOST_DAYS = 500_000, 100.0
 
 #: Strategy whose decisions the loop carries out: the one that scales by default.
 ELASTIC = "penstock"
@@ -31,10 +36,18 @@ def elastic_of(application: Application, work: Recorded) -> Elastic | None:
     Raises
     ------
     Refused
-        When the strategy does not plan what was recorded.
+        When the strategy does not plan what was recorded, or it is too long to be simulated.
     """
     if most_executors(application) < 2:
         return None
+    days, batches = work.seconds / 86_400, work.seconds / work.cycle_s
+    if batches < 1:
+        raise Refused("the log tells of less than one batch: give the logs of a longer time")
+    if days > MOST_DAYS or batches > MOST_BATCHES:
+        raise Refused(
+            f"the log tells of {batches:,.0f} batches in {days:,.1f} days; at most "
+            f"{MOST_BATCHES:,} in {MOST_DAYS:g} days are simulated: give the logs of a shorter time"
+        )
     end_ms = work.start_ms + work.seconds * 1e3
     held_ms = sum(e.present_ms(work.start_ms, end_ms) for e in application.executors)
     static = _run(work, "even", every=False)

@@ -15,6 +15,8 @@ from penstock.cli import (
     compare,
     explain,
     metrics,
+    nexmark,
+    page,
     plan,
     reproduce,
     run,
@@ -34,13 +36,17 @@ app = typer.Typer(
     epilog="Start with: penstock run wordcount",
 )
 app.command("plan", help=plan.HELP)(plan.plan)
-app.command("run", help=run.HELP)(run.run)
-app.command("submit", help=submit.HELP, context_settings=submit.SETTINGS)(submit.submit)
-app.command("simulate", help=simulate.HELP)(simulate.simulate_command)
+app.command("run", help=run.HELP, cls=page.PageCommand)(run.run)
+app.command("submit", help=submit.HELP, context_settings=submit.SETTINGS, cls=page.PageCommand)(
+    submit.submit
+)
+app.command("simulate", help=simulate.HELP, cls=page.PageCommand)(simulate.simulate_command)
+app.command("serve", help=page.HELP, cls=page.PageCommand)(page.serve_command)
 app.command("compare", help=compare.HELP)(compare.compare_command)
 app.command("calibrate", help=calibrate.HELP)(calibrate.calibrate)
 app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
 app.command("chaos", help=chaos.HELP)(chaos.chaos)
+app.command("nexmark", help=nexmark.HELP)(nexmark.nexmark)
 app.command("metrics", help=metrics.HELP)(metrics.metrics)
 app.command("explain", help=explain.HELP)(explain.explain)
 app.command("advise", help=advise.HELP)(advise.advise_command)

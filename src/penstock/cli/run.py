@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from penstock.cli.assignments import Assignments
 from penstock.cli.exits import Stop, clean_exit, deferred, running, say, stopped
 from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.live import Board
 from penstock.cli.options import (
     DEFAULT_NODES,
-    App,
     EmbeddedNodes,
     InputSeed,
     JsonAtEnd,
@@ -24,6 +24,7 @@ from penstock.cli.options import (
     Seconds,
     Zipf,
 )
+from penstock.cli.page import KeepPage, Page, paged
 from penstock.cli.run_options import (
     Adapt,
     BackupEvery,
@@ -32,6 +33,7 @@ from penstock.cli.run_options import (
     DataFragments,
     Faults,
     Input,
+    Job,
     MaxNodes,
     MinNodes,
     Nodes,
@@ -39,6 +41,7 @@ from penstock.cli.run_options import (
     ParityFragments,
     RecommendOnly,
     Report,
+    Set,
     StateArguments,
     StateMode,
     Store,
@@ -46,12 +49,21 @@ from penstock.cli.run_options import (
     Verbose,
 )
 from penstock.cli.scratch import scratch
+from penstock.control.settings import Settings
 from penstock.faults.fault import KINDS
-from penstock.report.page import write_report
+from penstock.pipeline.builder import Pipeline
 from penstock.report.summary import summarise
+from penstock.runtimes.spark.options import Options, QueueOptions, RecoveryOptions, StateOptions
 from penstock.store.records import RunRecords
+from penstock.strategies import strategies
+from penstock.web.report import write_report
 
-HELP = f"""Run an application on Spark under a strategy, and report what was measured.
+HELP = f"""Run an application, or a pipeline of your own, on Spark, and report what was measured.
+
+JOB.py holds a Pipeline called 'pipeline', or a function of that name that returns one; JOB.py:NAME
+names another. The keywords of a function are set by --set; one called spark gets the session. Such
+a pipeline runs until its sources end: --rate, --seconds, --zipf and --parallelism are for
+applications.
 
 Without --master an embedded cluster is started: one process for each node. The profile of --rate
 says how many tuples a second come: 2000, steps:1800x20,3000x20, sine:1000..5000/60,
@@ -71,6 +83,9 @@ Examples:
   penstock run wordcount
   penstock run commcount --rate square:2000,8000/20 --zipf 1.2 --seconds 60
   penstock run wordcount --strategy even --nodes 3 --json
+  penstock run wordcount --page
+  penstock run jobs/words.py:counts --set queue.size=50000
+  penstock run topn --strategy ra --set polish=0
   penstock run wordcount --parity-fragments 2 --fault kill-executor@batch=7:count=2
 """
 
@@ -84,10 +99,11 @@ class RunArguments:
     control: Control
     state: StateArguments
     output: Output
+    values: tuple[str, ...] = ()
 
 
 def run(
-    app: App,
+    app: Job,
     strategy: Strategy = "penstock",
     rate: Rate = "2000",
     seconds: Seconds = 60.0,
@@ -108,6 +124,9 @@ def run(
     parity: ParityFragments = 1,
     backup_every: BackupEvery = 8,
     fault: Faults = None,
+    page: Page = None,
+    keep_page: KeepPage = None,
+    assign: Set = None,
     verbose: Verbose = False,
     as_json: JsonAtEnd = False,
 ) -> None:
@@ -118,23 +137,43 @@ def run(
         Control(strategy, min_nodes, max_nodes, recommend_only, adapt),
         StateArguments(checkpoint, state, data, parity, backup_every, tuple(fault or ())),
         Output(store, report, as_json),
+        tuple(assign or ()),
     )
-    with clean_exit(verbose=verbose):
-        _run(asked)
+    with clean_exit(verbose=verbose), paged(page, keep_page, store) as kept:
+        _run(replace(asked, output=Output(kept, report, as_json)))
 
 
 def _run(asked: RunArguments) -> None:
     """Check everything, run it, and report; what is wrong is said before Spark is started."""
-    pipeline = asked.input.pipeline()
-    settings, faults, state = asked.control.settings(), asked.state.check(), asked.state
+    strategy_part = strategies.get(asked.control.strategy)
+    values = Assignments.of(asked.values, {**asked.input.takes(), "strategy": strategy_part})
+    strategy = strategies.make(asked.control.strategy, **values.part("strategy"))
+    pipeline = asked.input.pipeline(values.part("app"))
+    settings, faults = asked.control.settings(), asked.state.check()
+    options = _options(asked, values, settings)
     asked.nodes.check()
     asked.output.check()
     require_java()
     with pyspark_needed():
         from penstock import spark as engine
-        from penstock.runtimes.spark.options import Options, StateOptions
         from penstock.runtimes.spark.query import Query, launch
-    options = Options(
+    with running(), deferred() as stop, scratch(), Board(asked.output.as_json) as board:
+        board.say(f"starting Spark on {asked.nodes}")
+        with engine.cluster(asked.nodes.master or engine.embedded(asked.nodes.count)) as spark:
+            stop.check()
+            board.say("warming up the workers")
+            job = pipeline if isinstance(pipeline, Pipeline) else pipeline(spark)
+            loop = launch(job, spark, strategy, options, board.show, board.decided, faults)
+            with Query(loop) as started:
+                _watch(started, board, stop)
+                records = started.records()
+    _report(records, asked.output, board, stop.asked)
+
+
+def _options(asked: RunArguments, values: Assignments, settings: Settings | None) -> Options:
+    """Put the options of the run together, or say what is wrong with them."""
+    state = asked.state
+    return Options(
         checkpoint=state.checkpoint,
         store=asked.output.store,
         seed=asked.input.seed,
@@ -143,21 +182,13 @@ def _run(asked: RunArguments) -> None:
             data=state.data,
             parity=state.parity,
             backup_every=state.backup_every,
+            **values.part("state"),
         ),
+        queue=QueueOptions(**values.part("queue")),
+        recovery=RecoveryOptions(**values.part("recovery")),
         control=settings,
+        **values.part("engine"),
     )
-    with running(), deferred() as stop, scratch(), Board(asked.output.as_json) as board:
-        board.say(f"starting Spark on {asked.nodes}")
-        with engine.cluster(asked.nodes.master or engine.embedded(asked.nodes.count)) as spark:
-            stop.check()
-            board.say("warming up the workers")
-            loop = launch(
-                pipeline, spark, asked.control.strategy, options, board.show, board.decided, faults
-            )
-            with Query(loop) as started:
-                _watch(started, board, stop)
-                records = started.records()
-    _report(records, asked.output, board, stop.asked)
 
 
 def _watch(started: Any, board: Board, stop: Stop) -> None:

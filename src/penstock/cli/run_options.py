@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +19,7 @@ from penstock.cli.checks import (
     check_nodes,
     check_store,
 )
+from penstock.cli.job_file import JobFile, made, wants_spark
 from penstock.control.settings import Settings
 from penstock.faults.fault import Fault
 from penstock.model import InvalidValue
@@ -25,7 +28,6 @@ from penstock.pipeline.sinks import Discard
 from penstock.pipeline.sources.rates import Profile
 from penstock.pipeline.steps import Sink
 from penstock.state.config import StateConfig
-from penstock.strategies import strategies
 
 # ---- what the command line takes
 
@@ -123,6 +125,25 @@ Faults = Annotated[
     ),
 ]
 
+Job = Annotated[
+    str,
+    typer.Argument(
+        metavar="APP|JOB.py",
+        help="Application, as 'penstock apps' lists them, or a script with a pipeline of your "
+        "own: JOB.py, or JOB.py:NAME.",
+    ),
+]
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A parameter of the application, the strategy or the engine, such as polish=0 or "
+        "queue.size=5000; may be given again.",
+    ),
+]
+
 Verbose = Annotated[
     bool,
     typer.Option("--verbose", help="Show the whole traceback of a run that fails, Spark's too."),
@@ -134,7 +155,7 @@ Verbose = Annotated[
 
 @dataclass(frozen=True)
 class Input:
-    """What comes in: the application, and its rows over time."""
+    """What comes in: the application, and its rows over time; or a script of the user's own."""
 
     app: str
     rate: str
@@ -143,9 +164,29 @@ class Input:
     seed: int
     parallelism: int | None
 
-    def pipeline(self) -> Pipeline:
-        """Make the application's pipeline, or say what is wrong with what was asked for."""
-        chosen: Application = apps.make(self.app)
+    @cached_property
+    def part(self) -> Any:
+        """The application's class; of a script, its pipeline or the function that makes it."""
+        job = JobFile.of(self.app)
+        return apps.get(self.app) if job is None else job.load()
+
+    def takes(self) -> dict[str, Any]:
+        """Say what has parameters that may be set."""
+        return {} if isinstance(self.part, Pipeline) else {"app": self.part}
+
+    def pipeline(self, values: Mapping[str, Any]) -> Pipeline | Callable[[Any], Pipeline]:
+        """Make the pipeline, or say what is wrong with what was asked for.
+
+        What a script makes when it has the session comes back as a function of that.
+        """
+        if JobFile.of(self.app) is None:
+            return self._application(values)
+        if wants_spark(self.part):
+            return lambda spark: made(self.part, spark=spark, **values)
+        return made(self.part, **values)
+
+    def _application(self, values: Mapping[str, Any]) -> Pipeline:
+        chosen: Application = apps.make(self.app, **values)
         if not self.seconds > 0:
             raise InvalidValue("seconds", "a run", "more than 0", self.seconds)
         if self.seed < 0:
@@ -187,11 +228,10 @@ class Control:
 
     def settings(self) -> Settings | None:
         """Return the settings of the loop; None when the first plan stays."""
-        strategies.get(self.strategy)
-        made = Settings(
+        settings = Settings(
             min_nodes=self.min_nodes, max_nodes=self.max_nodes, recommend_only=self.recommend_only
         )
-        return made if self.adapt else None
+        return settings if self.adapt else None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +21,9 @@ from penstock.apps import apps
 from penstock.cli.checks import check_file
 from penstock.cli.exits import clean_exit, say
 from penstock.cli.options import DEFAULT_NODES, ClusterFile, JsonEach, Rate, Strategies, Zipf
+from penstock.cli.page import KeepPage, Page, paged
 from penstock.cli.progress import ProgressBar
+from penstock.cli.run_options import Store
 from penstock.engine.job_graph import JobGraph
 from penstock.files import load_cluster, load_topology
 from penstock.model import Cluster, InvalidValue, Measurements, PenstockError, Topology, expand
@@ -34,8 +40,10 @@ from penstock.runtimes.sim import (
     parse_fault,
     simulate,
 )
+from penstock.runtimes.sim.recorder import SimulationRecorder
 from penstock.runtimes.sim.report import rows, write
 from penstock.runtimes.sim.workload import scaled
+from penstock.store.store import MetricsStore
 from penstock.strategies import strategies
 
 HELP = """Simulate a topology on a cluster of any size, in virtual time.
@@ -48,6 +56,7 @@ without a node they hit the busiest. Exit codes: 0 fine, 2 bad input.
 Examples:
   penstock simulate wordcount --nodes 8 --rate steps:20000x60,60000x60
   penstock simulate examples/portrait.yaml --cluster examples/lab.yaml --rate 500 --rate-scale 10
+  penstock simulate wordcount --nodes 8 --store sim.sqlite
   penstock simulate wordcount --nodes 8 --strategy even,ra --fault kill-node@t=60 --report sim.html
 """
 
@@ -180,8 +189,14 @@ class Scene:
         there = there or _sized(topology, base, asked.nodes)
         return cls(asked, topology, there, workload, costs, faults)
 
-    def simulated(self, name: str, progress: ProgressBar) -> SimulatedRun:
-        """Simulate one strategy."""
+    def simulated(
+        self, name: str, progress: ProgressBar, store: MetricsStore | None
+    ) -> SimulatedRun:
+        """Simulate one strategy, and write it into the store if there is one."""
+        recorder = None
+        if store is not None:
+            run = uuid.uuid4().hex[:12]
+            recorder = SimulationRecorder(store, run, name, self.topology, time.time(), self.faults)
         return simulate(
             self.topology,
             self.cluster,
@@ -195,6 +210,7 @@ class Scene:
             seed=self.asked.seed,
             interval_s=1.0 if self.asked.seconds <= 7200 else 10.0,
             watch=lambda at_s: progress.detail(f"{name} at {at_s:,.0f} s"),
+            recorder=recorder,
         )
 
     def settings(self) -> dict[str, Any]:
@@ -231,10 +247,13 @@ def simulate_command(
     drop: Drop = False,
     seed: Seed = 0,
     report: Report = None,
+    store: Store = None,
+    page: Page = None,
+    keep_page: KeepPage = None,
     as_json: JsonEach = False,
 ) -> None:
     """Simulate; see `HELP`."""
-    with clean_exit():
+    with clean_exit(), paged(page, keep_page, store) as kept, _opened(kept) as metrics:
         if cluster is not None and nodes is not None:
             raise PenstockError("--cluster and --nodes exclude each other; give one of them")
         check_file("--report", report)
@@ -260,7 +279,7 @@ def simulate_command(
         with ProgressBar(len(names), doing="simulating") as progress:
             for name in names:
                 progress.now(name)
-                runs.append(scene.simulated(name, progress))
+                runs.append(scene.simulated(name, progress, metrics))
                 if as_json:
                     typer.echo(json.dumps(runs[-1].summary(), allow_nan=False))
         if not as_json:
@@ -268,6 +287,16 @@ def simulate_command(
         if report is not None:
             write(report, f"{scene.topology.name}, simulated", runs, scene.settings())
             say(f"report in {report}")
+
+
+@contextmanager
+def _opened(store: str | None) -> Iterator[MetricsStore | None]:
+    """Open the metrics store, if there is to be one."""
+    if store is None:
+        yield None
+        return
+    with MetricsStore.open(store) as opened:
+        yield opened
 
 
 def _is_file(name: str) -> bool:

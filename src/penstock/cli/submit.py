@@ -18,6 +18,7 @@ from penstock.cli.failure import users_part
 from penstock.cli.java import pyspark_needed, require_java
 from penstock.cli.live import Board
 from penstock.cli.options import JsonAtEnd
+from penstock.cli.page import KeepPage, Page, paged
 from penstock.cli.run_options import (
     Adapt,
     MaxNodes,
@@ -30,10 +31,10 @@ from penstock.cli.run_options import (
 )
 from penstock.control.settings import Settings
 from penstock.model import InvalidValue
-from penstock.report.page import write_report
 from penstock.report.summary import summarise
 from penstock.store.store import MetricsStore
 from penstock.strategies import strategies
+from penstock.web.report import write_report
 
 HELP = """Run a PySpark script unchanged, with all its Structured Streaming queries attached.
 
@@ -76,6 +77,8 @@ def submit(
     max_nodes: MaxNodes = 0,
     recommend_only: RecommendOnly = False,
     adapt: Adapt = True,
+    page: Page = None,
+    keep_page: KeepPage = None,
     verbose: Verbose = False,
     as_json: JsonAtEnd = False,
 ) -> None:
@@ -91,8 +94,11 @@ def submit(
         with pyspark_needed():
             from penstock.runtimes.attached import submit as runner
         stop: KeyboardInterrupt | None = None
-        with tempfile.TemporaryDirectory(prefix="penstock-submit-") as scratch:
-            kept = store or str(Path(scratch) / "metrics.sqlite")
+        with (
+            tempfile.TemporaryDirectory(prefix="penstock-submit-") as scratch,
+            paged(page, keep_page, store or str(Path(scratch) / "metrics.sqlite")) as kept,
+        ):
+            assert kept is not None
             with Board(as_json) as board:
                 board.say(f"running {script}")
                 options = {
@@ -112,8 +118,8 @@ def submit(
                     finally:
                         sessions.detach()
                         _finish(board, sessions.attached, kept, report, as_json)
-        if stop is not None:
-            raise stopped(stop)
+            if stop is not None:
+                raise stopped(stop)
 
 
 def _run(script: Callable[[], None], verbose: bool) -> None:

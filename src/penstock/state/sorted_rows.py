@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,6 +71,13 @@ class SortedRows:
             return EMPTY
         gone = None if self.gone is None else self.gone[start:stop]
         return SortedRows(self.rows.slice(start, stop - start), self.hashes[start:stop], gone)
+
+    def only(self, columns: Sequence[str] | None) -> pa.Table:
+        """Return all rows with these columns, as far as there are such."""
+        if self.rows is None:
+            return pa.table({})
+        there = self.rows.column_names
+        return self.rows.select(there if columns is None else [c for c in columns if c in there])
 
     def take(self, at: Positions) -> pa.Table:
         """Return the rows at ascending positions."""

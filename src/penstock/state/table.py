@@ -11,13 +11,14 @@ rows use memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.common.arrays import IntArray
 from penstock.common.arrow_keys import check_equal, distinct_keys, normal_keys
 from penstock.common.key_hashing import HashArray, key_hashes
 from penstock.state.sorted_rows import CHUNK, EMPTY, SortedRows, merge, sort_rows
@@ -89,14 +90,30 @@ class KeyedTable:
 
     def at(self, hashes: HashArray) -> pa.Table:
         """Return the rows of the keys with the given hashes, which must be ascending."""
-        parts = [self._schema().empty_table()]
+        return self.lookup(hashes)[0]
+
+    def lookup(self, hashes: HashArray) -> tuple[pa.Table, IntArray]:
+        """Return the rows with the given hashes, which must be ascending, and which one each has.
+
+        Examples
+        --------
+        >>> table = KeyedTable(("k",)).put(pa.table({"k": [3, 5], "n": [30, 50]}))
+        >>> asked = np.sort(key_hashes(pa.table({"k": [5, 7]}), ("k",)))
+        >>> rows, which = table.lookup(asked)
+        >>> rows.to_pylist(), bool((asked[which] == key_hashes(rows, ("k",))).all())
+        ([{'k': 5, 'n': 50}], True)
+        """
+        parts, places = [self._schema().empty_table()], [np.empty(0, dtype=np.int64)]
+        place = np.arange(len(hashes))
         for layer in self.layers:
             at = layer.find(hashes)
             there = layer.alive(at)
             if there.any():
                 parts.append(layer.take(at[there]))
-            hashes = hashes[at < 0]
-        return pa.concat_tables(parts, promote_options="default")
+                places.append(place[there])
+            missing = at < 0
+            hashes, place = hashes[missing], place[missing]
+        return pa.concat_tables(parts, promote_options="default"), np.concatenate(places)
 
     def put(self, rows: pa.Table) -> KeyedTable:
         """Return the next version, in which these rows are new or replace old ones.
@@ -153,7 +170,11 @@ class KeyedTable:
         """Return all rows; None when there are none."""
         return self.compact().base.rows
 
-    def where(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]]) -> pa.Table | None:
+    def where(
+        self,
+        wanted: Callable[[pa.Table], npt.NDArray[np.bool_]],
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table | None:
         """Return the rows that a predicate picks; None when it picks none.
 
         Parameters
@@ -161,15 +182,21 @@ class KeyedTable:
         wanted : callable
             Takes some rows and returns a flag for each. It is called with parts of the table, which
             include old rows of keys that changed since; those are not returned.
+        columns : sequence of str, optional
+            Columns that it looks at; those that no row has are left out. By default all.
         """
         parts: list[pa.Table] = []
         for number, layer in enumerate(self.layers):
+            if layer.gone is not None and layer.gone.all():
+                # Removals have the columns of the key alone.
+                continue
+            seen = layer.only(columns)
             for start in range(0, layer.size, CHUNK):
-                at = np.arange(start, min(start + CHUNK, layer.size))
+                stop = min(start + CHUNK, layer.size)
+                flags = np.asarray(wanted(seen.slice(start, stop - start)))
                 if layer.gone is not None:
-                    at = at[~layer.gone[at]]
-                if len(at):
-                    at = at[wanted(layer.take(at))]
+                    flags = flags & ~layer.gone[start:stop]
+                at = np.flatnonzero(flags) + start
                 for newer in self.recent[:number]:
                     at = at[newer.find(layer.hashes[at]) < 0]
                 if len(at):

@@ -73,20 +73,31 @@ class Sides:
     folder : Path
         Where files are written; it may be used for several examples.
     tables : sequence of pyarrow.Table
-        One a batch, all of one schema; they may be empty.
+        One a batch, all of one schema; they may be empty. They are the stream ``rows``.
+    **others : sequence of pyarrow.Table
+        More streams by name, with as many batches.
     """
 
-    def __init__(self, spark: Any, folder: Path, tables: Sequence[pa.Table]) -> None:
-        self.spark, self.tables = spark, list(tables)
-        self.schema = self.tables[0].schema
+    def __init__(
+        self,
+        spark: Any,
+        folder: Path,
+        tables: Sequence[pa.Table],
+        **others: Sequence[pa.Table],
+    ) -> None:
+        self.spark, self.streams = spark, {"rows": list(tables), **others}
         self.folder = Path(tempfile.mkdtemp(dir=folder))
-        self.files = self.folder / "rows"
-        self.files.mkdir()
-        for number, table in enumerate(self.tables):
-            file = self.files / f"{number:05d}.parquet"
-            pq.write_table(table, file)
-            # Spark takes the oldest file first.
-            os.utime(file, (10**9 + number, 10**9 + number))
+        for name, stream in self.streams.items():
+            self.files(name).mkdir()
+            for number, table in enumerate(stream):
+                file = self.files(name) / f"{number:05d}.parquet"
+                pq.write_table(table, file)
+                # Spark takes the oldest file first.
+                os.utime(file, (10**9 + number, 10**9 + number))
+
+    def files(self, stream: str) -> Path:
+        """Return the folder with the files of a stream."""
+        return self.folder / stream
 
     def close(self) -> None:
         """Remove the files."""
@@ -95,8 +106,9 @@ class Sides:
     # ---- Spark
 
     def query(self, sql: str) -> RowCounts:
-        """Run a query over all rows, which it finds in the view ``rows``."""
-        self.spark.read.parquet(str(self.files)).createOrReplaceTempView("rows")
+        """Run a query over all rows, which it finds in views of the streams' names."""
+        for name in self.streams:
+            self.spark.read.parquet(str(self.files(name))).createOrReplaceTempView(name)
         return table_counts(self.spark.sql(sql).toArrow())
 
     def stream(self, sql: str, *, time: str, lateness: str, mode: str) -> RowCounts:
@@ -110,14 +122,22 @@ class Sides:
         mode : str
             Output mode: ``append`` or ``update``.
         """
-        schema = self.spark.read.parquet(str(self.files)).schema
-        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
-        rows = reader.parquet(str(self.files)).withWatermark(time, lateness)
+        rows = self.reader("rows").withWatermark(time, lateness)
         rows.createOrReplaceTempView("rows")
+        return self.run(self.spark.sql(sql), mode)
+
+    def reader(self, name: str) -> Any:
+        """Return a stream as a DataFrame that takes a file at a time."""
+        files = str(self.files(name))
+        schema = self.spark.read.parquet(files).schema
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        return reader.parquet(files)
+
+    def run(self, query: Any, mode: str) -> RowCounts:
+        """Run a streaming DataFrame to the end of its files, and return all that it emits."""
         name = f"out_{next(_NAMES)}"
         started = (
-            self.spark.sql(sql)
-            .writeStream.format("memory")
+            query.writeStream.format("memory")
             .queryName(name)
             .outputMode(mode)
             .option("checkpointLocation", str(self.folder / name))
@@ -137,11 +157,12 @@ class Sides:
         Parameters
         ----------
         build : callable
-            Adds steps to a pipeline that has the source ``rows``.
+            Adds steps to a pipeline that has the source ``rows``, and one for each other stream.
         """
-        whole = pa.concat_tables(self.tables)
         out = Memory()
-        pipeline = Pipeline("differential").source("rows", Rows(whole), parallelism=1)
+        pipeline = Pipeline("differential")
+        for name, stream in self.streams.items():
+            pipeline = pipeline.source(name, Rows(pa.concat_tables(stream)), parallelism=1)
         job_graph = JobGraph.of(build(pipeline).sink("out", out))
         cluster = Cluster.of(2)
         plan = strategies.make("even").plan(Request(job_graph.topology(parallelism), cluster))
@@ -149,9 +170,13 @@ class Sides:
             raise TypeError(f"the even strategy has no plan: {plan}")
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         driver = Driver(job_graph, LocalBackend(folder / "nodes", cluster.names), folder, plan)
-        ends = [0, *itertools.accumulate(table.num_rows for table in self.tables)]
-        for start, stop in itertools.pairwise(ends):
-            driver.run_batch({"rows": ((start, stop),)} if stop > start else {})
+        ends = {
+            name: [0, *itertools.accumulate(table.num_rows for table in stream)]
+            for name, stream in self.streams.items()
+        }
+        for number in range(max(map(len, self.streams.values()))):
+            cuts = {name: tuple(end[number : number + 2]) for name, end in ends.items()}
+            driver.run_batch({name: (cut,) for name, cut in cuts.items() if cut[-1] > cut[0]})
         while driver.watermark_moved:
             driver.run_batch({})
         driver.close()

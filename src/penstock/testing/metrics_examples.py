@@ -15,6 +15,7 @@ from penstock.store import (
     InstanceRecord,
     MetricsStore,
     NodeRecord,
+    OperatorRecord,
     RunRecord,
     StoreError,
 )
@@ -48,7 +49,13 @@ def a_run(name: str = "r1", started_at_s: float = 1000.0) -> RunRecord:
 
 def a_batch(
     run: str, number: int, size: int = 2
-) -> tuple[BatchRecord, tuple[InstanceRecord, ...], tuple[EdgeRecord, ...], tuple[NodeRecord, ...]]:
+) -> tuple[
+    BatchRecord,
+    tuple[InstanceRecord, ...],
+    tuple[EdgeRecord, ...],
+    tuple[NodeRecord, ...],
+    tuple[OperatorRecord, ...],
+]:
     """Make a batch with all its detail: two operators of `size` instances on two nodes."""
     batch = BatchRecord(
         run,
@@ -90,7 +97,20 @@ def a_batch(
     )
     edges = (EdgeRecord.of(run, number, "lines", "count", np.eye(size, dtype=np.int64) * 9),)
     nodes = (NodeRecord(run, number, "node-0", cpu=0.5), NodeRecord(run, number, "node-1", mem=0.1))
-    return batch, instances, edges, nodes
+    return batch, instances, edges, nodes, (an_operator(run, number),)
+
+
+def an_operator(run: str, number: int) -> OperatorRecord:
+    """Make what is known of an operator in a batch."""
+    return OperatorRecord(
+        run,
+        number,
+        "count",
+        late_rows=3,
+        watermark_us=1_000_000,
+        hot_keys=[{"hash": "18446744073709551615", "name": "the", "rows": 40}],
+        state=[{"size_bytes": 10, "data": 1, "parity": 1, "fragments": ["node-0", ""]}],
+    )
 
 
 def refused(action: Callable[..., object], *values: object) -> bool:

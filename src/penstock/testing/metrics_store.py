@@ -102,6 +102,10 @@ def check_batches(opened: Opener) -> None:
         require(instances == sum((w[1] for w in wanted), ()), "instances must come back equal")
         require(store.edges("r1") == sum((w[2] for w in wanted), ()), "edges must come back equal")
         require(store.nodes("r1") == sum((w[3] for w in wanted), ()), "nodes must come back equal")
+        known = store.operators("r1")
+        require(known == sum((w[4] for w in wanted), ()), "operators must come back equal")
+        middle = store.operators("r1", since=1, before=2)
+        require(middle == wanted[1][4], "a window must leave out what is outside")
         records = store.read("r1")
         require(records.batches == found, "read must give the same batches")
         require(records.instances == instances, "read must give the same instances")
@@ -139,7 +143,7 @@ def check_all_or_nothing(opened: Opener) -> None:
         store.put_run(a_run())
         good = a_batch("r1", 0)
         store.put_batch(*good)
-        batch, instances, edges, nodes = a_batch("r1", 0, size=3)
+        batch, instances, edges, nodes, _ = a_batch("r1", 0, size=3)
         bad: list[Callable[[], None]] = [
             lambda: store.put_batch(batch, [*instances, instances[0]], edges, nodes),
             lambda: store.put_batch(batch, [replace(instances[0], batch=5)], edges, nodes),

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from penstock.state.files.durable import folder_name, write_file
+from penstock.state.files.filesystem import folder_name, write_file
 from penstock.state.versions import Segment, outdated
 
 #: Bytes of a part of a segment.

@@ -1,17 +1,22 @@
-"""Checksums of state files: every file ends with a trailer that tells damage, and where it is.
+"""Checksums of what a checkpoint holds: damage is noticed, and where it is.
 
-A file is its content, then the CRC-32 of every block of `BLOCK_BYTES` of the content, then a tail
-with the length of the content and a CRC-32 of the trailer itself. The trailer is written with the
-content and copied with it, so that what a node, a backup node or a checkpoint returns is verified
-where it is used. CRC-32 finds every error of up to 32 bits in a row; other damage goes unnoticed
-once in four thousand million times. It is in Python's standard library, and verifies faster than
-state is loaded (``benchmarks/durability.py``).
+A state file ends with a trailer: the CRC-32 of every block of `BLOCK_BYTES` of its content, then a
+tail with the length of the content and a CRC-32 of the trailer itself. The trailer is written with
+the content and copied with it, so that what a node, a backup node or a checkpoint returns is
+verified where it is used. CRC-32 finds every error of up to 32 bits in a row; other damage goes
+unnoticed once in four thousand million times. It is in Python's standard library, and verifies
+faster than state is loaded (``benchmarks/durability.py``).
+
+Small JSON objects, such as the entries of a commit log, have their checksum as their last value.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 #: Bytes that one checksum covers, which is how exactly damage is located.
@@ -23,6 +28,8 @@ _SUM = struct.Struct("<I")
 #: Magic, format, bytes of a block, bytes of the content, CRC-32 of the trailer before it.
 _TAIL = struct.Struct("<4sB3xIQI")
 _FORMAT = 1
+
+_CHECKSUM = re.compile(rb', "crc32": "([0-9a-f]{8})"\}$')
 
 
 class Damaged(Exception):
@@ -145,3 +152,33 @@ def verify(data: Any) -> int:
         if zlib.crc32(view[start : min(start + BLOCK_BYTES, length)]) != expected:
             raise Damaged(start, "its checksum is another")
     return length
+
+
+def pack_json(values: Mapping[str, Any]) -> bytes:
+    """Write an object; it must have a value.
+
+    Examples
+    --------
+    >>> pack_json({"batch": 7})
+    b'{"batch": 7, "crc32": "a2038daf"}'
+    """
+    body = json.dumps(dict(values)).encode()[:-1]
+    return body + f', "crc32": "{zlib.crc32(body):08x}"}}'.encode()
+
+
+def unpack_json(text: bytes) -> dict[str, Any]:
+    """Read back what `pack_json` wrote, without the checksum.
+
+    Raises
+    ------
+    Damaged
+    """
+    match = _CHECKSUM.search(text)
+    if match is None:
+        at = max(0, len(text) - len(', "crc32": "00000000"}'))
+        raise Damaged(at, "it does not end with a checksum")
+    body = text[: match.start()]
+    if zlib.crc32(body) != int(match[1], 16):
+        raise Damaged(0, f"the checksum of its {len(body)} bytes is another")
+    values: dict[str, Any] = json.loads(body + b"}")
+    return values

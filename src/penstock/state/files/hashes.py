@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.common.key_hashing import HashArray
 from penstock.state.files.checksum import ChecksumWriter, Damaged, verify
-from penstock.state.files.durable import write_file
+from penstock.state.files.filesystem import write_file
 
 
 def hash_path(segment: Path) -> Path:

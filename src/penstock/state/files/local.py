@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from penstock.state.files.checksum import ChecksumWriter, Damaged, content_bytes, verify
-from penstock.state.files.durable import folder_name, make_folder, write_file
+from penstock.state.files.filesystem import folder_name, make_folder, write_file
 from penstock.state.files.hashes import hash_path, map_hashes, write_hashes
 from penstock.state.sorted_rows import SortedRows
 from penstock.state.table import KeyedTable, changes, last_changes

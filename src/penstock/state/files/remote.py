@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from penstock.state.files.checksum import Damaged, verify
-from penstock.state.files.durable import folder_name
-from penstock.state.files.filesystem import FileSystem, open_files
+from penstock.state.files.filesystem import FileSystem, folder_name, open_files
 from penstock.state.versions import ChainBroken, Segment, StateLost, chain, removable
 
 _NAME = re.compile(r"segment-(\d+)-(\d+)\.arrow")

@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 
 from penstock.common.errors import PenstockError
-from penstock.state.files.durable import folder_name, make_folder, sync_folder
-from penstock.state.files.filesystem import is_address
+from penstock.state.files.filesystem import folder_name, is_address, make_folder, sync_folder
 
 
 def copy_operator(root: str | Path, old: str, new: str, *, sync: bool) -> None:
