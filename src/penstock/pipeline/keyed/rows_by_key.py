@@ -134,7 +134,8 @@ class RowsByKey:
         numbers = np.where(chosen, _place_in_group(key), np.asarray(rows.column(NUMBER)))
         at = rows.column_names.index(NUMBER)
         rows = rows.set_column(at, NUMBER, pa.array(numbers, pa.int64()))
-        self._new.append(rows.filter(pa.array(chosen)))
+        # At once: whoever asked for the rows may remove some of them before the others are written.
+        self.state.put(rows.filter(pa.array(chosen)))
         self._numbers[side, sparse] = self._rows[side, sparse]
         self._touched[sparse] = True
         return rows
