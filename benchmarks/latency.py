@@ -4,7 +4,8 @@ Rows come at a steady rate, each with the moment at which it is due, and a batch
 before it is over. The latency of a row is the time from when it is due to the end of the batch that
 counted it: for Penstock until it is committed, for Spark until `foreachBatch` has the counts.
 Penstock reads a generator of its own, Spark a socket on which lines come when they are due, the
-quickest source that it has. Sides take turns within one session.
+quickest source that it has. Sides take turns, each repetition in a session of its own and in the
+other order; figures are medians of the repetitions, with the smallest and the largest.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import socket
+import statistics
 import sys
 import tempfile
 import threading
@@ -150,24 +152,45 @@ def micro_batch(spark: SparkSession, rate: float, seconds: float) -> dict[str, A
     }
 
 
+def summary(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put repetitions together: a row for each rate and side."""
+    rows: list[dict[str, Any]] = []
+    for rate, by in dict.fromkeys((one["rows_per_s"], one["by"]) for one in found):
+        mine = [one for one in found if (one["rows_per_s"], one["by"]) == (rate, by)]
+        row: dict[str, Any] = {"rows_per_s": rate, "by": by}
+        for name in ("p50_ms", "p99_ms"):
+            values = [one[name] for one in mine]
+            row[name] = statistics.median(values)
+            row[f"{name[:3]}_spread"] = f"{min(values):.1f} to {max(values):.1f}"
+        rows.append(row | {"batches": sum(one["batches"] for one in mine)})
+    return sorted(rows, key=lambda row: (row["rows_per_s"], row["by"]))
+
+
 def main() -> None:
     """Measure each rate by both sides."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rates", default="100,1000,10000")
-    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    spark = engine.session("local[2]", conf={"spark.sql.shuffle.partitions": "2"})
-    rows = []
-    try:
-        for rate in (float(text) for text in asked.rates.split(",")):
-            for side in (penstock, micro_batch):
-                NOTE.print(f"{rate:g} rows/s: {side.__name__}", style="dim")
-                rows.append(side(spark, rate, asked.seconds))
-    finally:
-        spark.stop()
+    rates = [float(text) for text in asked.rates.split(",")]
+    found: list[dict[str, Any]] = []
+    for repetition in range(asked.repeats):
+        sides = (penstock, micro_batch) if repetition % 2 == 0 else (micro_batch, penstock)
+        with engine.cluster("local[2]", conf={"spark.sql.shuffle.partitions": "2"}) as spark:
+            for rate in rates:
+                for side in sides:
+                    one = side(spark, rate, asked.seconds)
+                    found.append(one)
+                    NOTE.print(
+                        f"{rate:g} rows/s by {one['by']}, repetition {repetition + 1}: "
+                        f"p50 {one['p50_ms']:.1f} ms, p99 {one['p99_ms']:.1f} ms",
+                        style="dim",
+                    )
+    rows = summary(found)
     if asked.json:
         json.dump(rows, sys.stdout, indent=1)
     else:

@@ -13,6 +13,10 @@ kind of result with a checkpoint on the same disk. In every repetition each side
 its own, and the order of sides is turned round from one repetition to the next. Results are
 compared with a query over all events. Rates are of the median batch; CPU is that of all processes.
 The last columns are over the better one of Spark's two stores; a ratio is of medians.
+
+``--keep FILE`` writes a line for each query, side and repetition as soon as it is measured, and
+takes those that the file already has from there: what was cut short goes on with the same command.
+``--limit-s`` begins nothing new after so many seconds.
 """
 
 from __future__ import annotations
@@ -23,10 +27,13 @@ import math
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from rich.console import Console
 from tables import show
 
@@ -48,29 +55,74 @@ NOTE = Console(stderr=True)
 Figures = dict[tuple[str, str], list[dict[str, Any]]]
 
 
-def side(name: str, wanted: Iterable[NexmarkQuery], feed: trial.Feed, cores: int) -> Figures:
-    """Run queries by one side, in a session of its own."""
-    conf = {
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.adaptive.enabled": "false",
-        **SPARK.get(name, {}),
-    }
-    found: Figures = {}
-    with engine.cluster(f"local[{cores}]", conf=conf) as spark:
-        for each in wanted:
-            if name in SPARK and each.streaming is None:
-                continue
-            NOTE.print(f"{each.name}: {name}", style="dim")
-            answer = trial.expected(spark, each, feed)
-            if name in PENSTOCK:
-                timed = trial.by_engine(spark, each, feed, name, instances=cores)
-            else:
-                timed = trial.by_spark(spark, each, feed)
-            figures: dict[str, Any] = dict(timed.figures(feed, each))
-            figures["equal"] = trial.equal(timed.result, answer)
-            found.setdefault((each.name, name), []).append(figures)
-    return found
+@dataclass(eq=False)
+class Bench:
+    """What is measured: the events, the answers to compare with, and the figures so far."""
+
+    feed: trial.Feed
+    cores: int
+    keep: Path | None
+    until: float
+    figures: Figures = field(default_factory=dict)
+    answers: dict[str, pa.Table] = field(default_factory=dict)
+
+    def load(self, asked: dict[str, Any]) -> None:
+        """Take figures of an earlier run from the file; its events must be the same."""
+        if self.keep is None or not self.keep.exists():
+            return
+        for line in self.keep.read_text().splitlines():
+            told = json.loads(line)
+            if told.pop("asked") != asked:
+                raise SystemExit(
+                    f"{self.keep} is of other events: give the same options, or remove it"
+                )
+            self.figures.setdefault((told.pop("query"), told.pop("side")), []).append(told)
+
+    def side(
+        self, name: str, wanted: Iterable[NexmarkQuery], repetition: int, asked: dict[str, Any]
+    ) -> None:
+        """Run queries by one side that have fewer repetitions than asked for, in a session."""
+        missing = [
+            each
+            for each in wanted
+            if len(self.figures.get((each.name, name), ())) <= repetition
+            and not (name in SPARK and each.streaming is None)
+        ]
+        if not missing or time.monotonic() > self.until:
+            return
+        conf = {
+            "spark.sql.shuffle.partitions": str(self.cores),
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.adaptive.enabled": "false",
+            **SPARK.get(name, {}),
+        }
+        with engine.cluster(f"local[{self.cores}]", conf=conf) as spark:
+            for each in missing:
+                if time.monotonic() > self.until:
+                    return
+                found = self._one(spark, name, each)
+                self.figures.setdefault((each.name, name), []).append(found)
+                NOTE.print(
+                    f"{each.name} by {name}, repetition {repetition + 1}: "
+                    f"{found['rows_per_s']:,.0f} rows/s, {found['batch_ms']:.0f} ms a batch, "
+                    f"{found['cpu_us_per_row']:.1f} us of CPU a row, equal: {found['equal']}",
+                    style="dim",
+                )
+                if self.keep is not None:
+                    line = {"asked": asked, "query": each.name, "side": name, **found}
+                    with self.keep.open("a") as file:
+                        file.write(json.dumps(line) + "\n")
+
+    def _one(self, spark: Any, name: str, each: NexmarkQuery) -> dict[str, Any]:
+        if each.name not in self.answers:
+            self.answers[each.name] = trial.expected(spark, each, self.feed)
+        if name in PENSTOCK:
+            timed = trial.by_engine(spark, each, self.feed, name, instances=self.cores)
+        else:
+            timed = trial.by_spark(spark, each, self.feed)
+        found: dict[str, Any] = dict(timed.figures(self.feed, each))
+        found["equal"] = trial.equal(timed.result, self.answers[each.name])
+        return found
 
 
 def rows(figures: Figures) -> list[dict[str, Any]]:
@@ -153,6 +205,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, metavar="FILE")
+    parser.add_argument("--limit-s", type=float, default=math.inf)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     sides = asked.sides.split(",")
@@ -160,16 +214,18 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown {sorted(unknown)}; there are {', '.join((*PENSTOCK, *SPARK))}")
     wanted = [query(name) for name in asked.queries]
-    figures: Figures = {}
+    events = {name: getattr(asked, name) for name in ("events", "batches", "cores", "seed")}
+    until = time.monotonic() + asked.limit_s
     with tempfile.TemporaryDirectory(prefix="penstock-nexmark-") as folder:
         feed = trial.write_events(
             Path(folder) / "events", asked.events, asked.batches, asked.cores, asked.seed
         )
+        bench = Bench(feed, asked.cores, asked.keep, until)
+        bench.load(events)
         for repetition in range(asked.repeats):
             for name in sides if repetition % 2 == 0 else reversed(sides):
-                for key, found in side(name, wanted, feed, asked.cores).items():
-                    figures.setdefault(key, []).extend(found)
-    table = rows(figures)
+                bench.side(name, wanted, repetition, events)
+    table = rows(bench.figures)
     if asked.json:
         json.dump({"queries": table, "means": means(table)}, sys.stdout, indent=1)
         return
