@@ -33,7 +33,7 @@ from penstock.runtimes.spark.monitor import Observed
 from penstock.store.histogram import Histogram
 
 #: Seconds that are run and not counted.
-WARM_S = 8.0
+WARM_S = 5.0
 KEYS = 1000
 #: Seconds between two looks at what is due.
 PAUSE_S = 0.002
