@@ -13,6 +13,7 @@ from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sum
 from penstock.common.errors import InvalidValue
 from penstock.model.cluster import Cluster
 from penstock.model.instances import InstanceGraph
+from penstock.model.links import across_mb_s
 from penstock.model.load import ROUNDING, NodeUse, fraction, lin, lit
 
 #: A node is never assumed busier than this when its queueing delay is estimated.
@@ -101,6 +102,10 @@ class Cost:
         (Ms eq. 10).
     latency_ms : float or None
         Estimate along the slowest path; None when no tuple flows. See `estimate_latency_ms`.
+    across_mb_s : float
+        Bytes between nodes, in MB/s.
+    across_racks_mb_s : float
+        Bytes between racks, in MB/s.
     """
 
     in_process_per_s: float
@@ -112,6 +117,8 @@ class Cost:
     lin: float
     lit: Mapping[str, float] = field(default_factory=dict)
     latency_ms: float | None = None
+    across_mb_s: float = 0.0
+    across_racks_mb_s: float = 0.0
 
     @property
     def total_per_s(self) -> float:
@@ -152,6 +159,8 @@ class Cost:
             "lin": self.lin,
             "lit": dict(self.lit),
             "latency_ms": self.latency_ms,
+            "across_mb_s": self.across_mb_s,
+            "across_racks_mb_s": self.across_racks_mb_s,
         }
 
     @classmethod
@@ -218,19 +227,22 @@ def evaluate(
         latency_ms=estimate_latency_ms(
             graph, use.fractions(cluster)[0][node_of], (in_process, in_node, across), tiers
         ),
+        across_mb_s=across_mb_s(graph, node_of),
+        across_racks_mb_s=across_mb_s(graph, cluster.rack[node_of]),
     )
 
 
 def violations(
     graph: InstanceGraph, cluster: Cluster, node_of: IntArray, process_of: IntArray
 ) -> tuple[Violation, ...]:
-    """Limits that a placement breaks: CPU, memory and I/O of a node, slots of a process."""
+    """Limits that a placement breaks: CPU, memory, I/O and link of a node, slots of a process."""
     use = NodeUse.of(graph, cluster, node_of)
     found: list[Violation] = []
     for resource, unit, demand, capacity in (
         ("CPU", "cores", use.cpu_cores, cluster.cpu_cores),
         ("memory", "MB", use.mem_mb, cluster.mem_mb),
         ("I/O", "MB/s", use.io_mb_s, cluster.io_mb_s),
+        ("link", "MB/s", use.link_mb_s, cluster.bandwidth_mb_s),
     ):
         over = demand > capacity * (1 + ROUNDING) + ROUNDING
         for i in np.flatnonzero(over):

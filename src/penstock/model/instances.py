@@ -175,6 +175,20 @@ class InstanceGraph:
         """Tuples per second between different groups."""
         return max(0.0, self.total_rate - float(self.internal(groups, count).sum()))
 
+    def crossing(self, groups: IntArray, count: int) -> float:
+        """Tuples per second between different groups, if local targets are preferred to others.
+
+        The same as `cut` but for ``local-or-shuffle``, whose tuples stay in a group that has any
+        target.
+        """
+        rate = self.cut(groups, count)
+        for flow in self.flows:
+            if flow.is_local and flow.matrix is None:
+                present = group_sums(groups[flow.targets], flow.share, count) > 0
+                away = float(flow.out[~present[groups[flow.sources]]].sum())
+                rate += away - (flow.total - float(flow.internal(groups, count).sum()))
+        return max(0.0, rate)
+
     def affinity(self, groups: IntArray, count: int) -> FloatArray:
         """Tuples per second, both ways, between each instance (row) and each group.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sums
 from penstock.model.cluster import Cluster
 from penstock.model.instances import InstanceGraph
+from penstock.model.links import link_mb_s
 
 #: Capacity comparisons forgive this much rounding, relative to the capacity.
 ROUNDING = 1e-9
@@ -57,6 +59,8 @@ class NodeUse:
     mem_mb: FloatArray
     io_mb_s: FloatArray
     instances: IntArray
+    graph: InstanceGraph | None = None
+    node_of: IntArray | None = None
 
     @classmethod
     def of(cls, graph: InstanceGraph, cluster: Cluster, node_of: IntArray) -> NodeUse:
@@ -67,7 +71,17 @@ class NodeUse:
             group_sums(node_of, graph.mem_mb, m),
             group_sums(node_of, graph.io_mb_s, m),
             group_counts(node_of, m),
+            graph,
+            node_of,
         )
+
+    @cached_property
+    def link_mb_s(self) -> FloatArray:
+        """Bytes that each node sends to others, or receives from them, whichever are more."""
+        if self.graph is None or self.node_of is None:
+            return np.zeros(len(self.instances))
+        sent, received = link_mb_s(self.graph, self.node_of, len(self.instances))
+        return np.maximum(sent, received)
 
     def fractions(self, cluster: Cluster) -> tuple[FloatArray, FloatArray, FloatArray]:
         """CPU, memory and I/O use as fractions of the capacities."""
@@ -78,9 +92,13 @@ class NodeUse:
         )
 
     def busiest(self, cluster: Cluster) -> FloatArray:
-        """Use of each node's busiest resource, as a fraction."""
-        cpu, mem, io = self.fractions(cluster)
-        return np.maximum(np.maximum(cpu, mem), io)
+        """Use of each node's busiest resource, its link among them, as a fraction."""
+        link = fraction(self.link_mb_s, cluster.bandwidth_mb_s)
+        return np.maximum(self.busiest_inside(cluster), link)
+
+    def busiest_inside(self, cluster: Cluster) -> FloatArray:
+        """Use of each node's busiest resource but its link, as a fraction."""
+        return np.maximum.reduce(self.fractions(cluster))
 
 
 def fraction(demand: FloatArray, capacity: FloatArray) -> FloatArray:

@@ -9,6 +9,7 @@ from penstock.common.arrays import FloatArray
 from penstock.common.errors import InvalidValue
 from penstock.model.cluster import Cluster
 from penstock.model.instances import InstanceGraph
+from penstock.model.links import total_mb_s
 
 #: Part of a node's capacity that is in use when the demand is spread evenly.
 TARGET_USE = 0.7
@@ -30,7 +31,8 @@ def sized_for(graph: InstanceGraph, count: int) -> Cluster:
     With a total demand `T` and a largest instance `d`, a node gets ``max(T / (0.7 * count),
     T / count + d)`` of CPU, memory and I/O: spread evenly, the demand takes 70 % of every node, and
     whatever the sizes of the instances are, giving each to the emptiest node never runs over.
-    Each node has 4 processes with so many slots that they do not bind.
+    Each node has 4 processes with so many slots that they do not bind, and a link that would carry
+    all tuples.
 
     Examples
     --------
@@ -56,7 +58,10 @@ def sized_for(graph: InstanceGraph, count: int) -> Cluster:
         slots=max(1, math.ceil(len(graph) / PROCESSES)),
     )
     io_mb_s = max(equal.nodes[0].io_mb_s, _capacity(graph.io_mb_s, count))
-    return Cluster(tuple(replace(node, io_mb_s=io_mb_s) for node in equal.nodes))
+    link = max(equal.nodes[0].bandwidth_mb_s, total_mb_s(graph) / TARGET_USE)
+    return Cluster(
+        tuple(replace(node, io_mb_s=io_mb_s, bandwidth_mb_s=link) for node in equal.nodes)
+    )
 
 
 def _capacity(demand: FloatArray, count: int) -> float:

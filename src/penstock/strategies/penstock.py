@@ -11,6 +11,7 @@ import numpy as np
 from penstock.common.arrays import IntArray
 from penstock.common.parameters import Checked, param
 from penstock.model import Keep, Plan, Reason, RoutingTable
+from penstock.model.links import link_mb_s
 from penstock.model.load import ROUNDING
 from penstock.strategies.api import Request, register
 from penstock.strategies.loads import exact_limit, max_load
@@ -18,7 +19,7 @@ from penstock.strategies.partition.portfolio import best_placement
 from penstock.strategies.partition.refine import refine
 from penstock.strategies.place import Placed
 from penstock.strategies.place.longest_first import longest_first
-from penstock.strategies.place.processes import gather_pairs
+from penstock.strategies.place.processes import fill_processes
 from penstock.strategies.place.relabel import bounded, carry_over, relabel
 from penstock.strategies.replan import finish
 from penstock.strategies.route.skew import routed
@@ -83,7 +84,31 @@ class Penstock(Checked):
     def _fresh(self, request: Request) -> Plan | Keep:
         chosen, limit, reason, packed = self._nodes(request, None)
         node_of = self._search(request, chosen, limit, packed)
-        return self._finish(request, node_of, limit, (reason,))
+        reasons: tuple[Reason, ...] = (reason,)
+        if _links_over(request, node_of, limit):
+            node_of, note = self._wider(request, node_of, len(chosen), limit)
+            reasons = (reason, note)
+        return self._finish(request, node_of, limit, reasons)
+
+    def _wider(
+        self, request: Request, node_of: IntArray, count: int, limit: float
+    ) -> tuple[IntArray, Reason]:
+        """Try more nodes, each with a link of its own, until no link carries too much."""
+        best, least = node_of, _links_over(request, node_of, limit)
+        fair = np.argsort(-request.cluster.bandwidth_mb_s, kind="stable")
+        while least > 0 and count < len(request.cluster):
+            count = min(len(request.cluster), max(count + 1, count * 3 // 2))
+            chosen = np.sort(fair[:count])
+            found = self._search(request, chosen, limit, [])
+            over = _links_over(request, found, limit)
+            fits = max_load(request.graph, request.cluster, found) <= 1.0 + ROUNDING
+            if over < least and (fits or over > 0):
+                best, least = found, over
+        used = len(np.unique(best))
+        text = f"{used} nodes, for their links carry no more than {limit:.2f} of what they can"
+        if least > 0:
+            text = f"links carry more than {limit:.2f} of what they can, on any number of nodes"
+        return best, Reason(text, {"nodes": used, "limit": limit, "over_mb_s": least})
 
     def _again(
         self,
@@ -111,16 +136,15 @@ class Penstock(Checked):
             reason = Reason(f"the {len(awake)} nodes in use stay", {"nodes": len(awake)})
         start = carry_over(graph, cluster, current, chosen)
         subset = sub_cluster(cluster, chosen)
-        near = chosen[refine(graph, subset, start, limit, keep_all=request.exact_nodes)]
+        near = chosen[refine(graph, subset, start, limit, keep_all=request.exact_nodes, real=True)]
         if bound is not None and same:
             moves = int(np.ceil(bound * len(graph)))
             near = bounded(graph, cluster, current, near, limit, moves)
         else:
             far = self._search(request, chosen, limit, [*packed, start])
             tight = max_load(graph, cluster, near) > limit + ROUNDING
-            if tight or graph.cut(far, len(cluster)) < graph.cut(near, len(cluster)) * (
-                1 - self.gain
-            ):
+            crossing = graph.crossing(near, len(cluster))
+            if tight or graph.crossing(far, len(cluster)) < crossing * (1 - self.gain):
                 near = relabel(graph, cluster, current, far)
         return self._finish(request, near, limit, (*why, reason))
 
@@ -184,7 +208,7 @@ class Penstock(Checked):
     def _finish(
         self, request: Request, node_of: IntArray, limit: float, reasons: tuple[Reason, ...]
     ) -> Plan | Keep:
-        process_of = gather_pairs(request.graph, request.cluster, node_of)
+        process_of = fill_processes(request.graph, request.cluster, node_of)
         routing, notes = self._routing(request)
         placed = Placed(node_of, process_of, (*reasons, *notes))
         return finish(request, self.name, placed, routing=routing, limit=limit)
@@ -205,3 +229,10 @@ class Penstock(Checked):
             chi=self.chi,
             partitions=self.partitions,
         )
+
+
+def _links_over(request: Request, node_of: IntArray, limit: float) -> float:
+    """MB per second above the limit of the nodes' links, in all."""
+    sent, received = link_mb_s(request.graph, node_of, len(request.cluster))
+    over = np.maximum(sent, received) - request.cluster.bandwidth_mb_s * limit * (1 + ROUNDING)
+    return float(np.maximum(over, 0.0).sum())

@@ -169,6 +169,9 @@ def worthwhile(
         without[instance] = old
         if aim is not None and aim.misses(without) > aim.misses(node_of):
             continue
+        links = NodeUse.of(graph, cluster, without).link_mb_s / cluster.bandwidth_mb_s.clip(1e-9)
+        if (links > np.maximum(limit, use.link_mb_s / cluster.bandwidth_mb_s.clip(1e-9))).any():
+            continue
         node_of = without
         use = NodeUse.of(graph, cluster, node_of)
         taken_back += 1

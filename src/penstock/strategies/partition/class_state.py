@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.common.arrays import BoolArray, FloatArray, IntArray, group_counts
 from penstock.model import Cluster, InstanceGraph
+from penstock.model.links import megabytes, total_mb_s
 from penstock.model.load import ROUNDING
 
 
@@ -25,6 +26,9 @@ class ClassState:
         Node of each instance to start from.
     limit : float
         Largest use of any resource of a node, as a fraction of its capacity.
+    real : bool
+        Keep to the links of the nodes, too, and count ``local-or-shuffle`` as what it is: its
+        tuples stay on a node that has any target.
 
     Attributes
     ----------
@@ -33,13 +37,25 @@ class ClassState:
     """
 
     def __init__(
-        self, graph: InstanceGraph, cluster: Cluster, node_of: IntArray, limit: float
+        self,
+        graph: InstanceGraph,
+        cluster: Cluster,
+        node_of: IntArray,
+        limit: float,
+        *,
+        real: bool = False,
     ) -> None:
         self.nodes = len(cluster)
         self.moves = 0
         self.class_of = graph.classes
         self.classes = int(self.class_of.max()) + 1
-        self.rates = class_rates(graph)
+        self.local = LocalFlows.of(graph) if real else None
+        self.links = Links.of(graph, cluster, limit) if real else None
+        self.rates = class_rates(graph, without_local=self.local is not None)
+        if self.links is not None:
+            # Where links are short, a tuple counts by its size, against that of the mean tuple.
+            mean_mb = total_mb_s(graph) / max(graph.total_rate, ROUNDING)
+            self.rates = self.links.rates / max(mean_mb, ROUNDING * ROUNDING)
         self.own = np.diagonal(self.rates).copy()
         _, first = np.unique(self.class_of, return_index=True)
         self.demand = np.stack(
@@ -69,6 +85,8 @@ class ClassState:
         self.counts = counts.copy()
         self.pull = self.rates @ self.counts
         self.load = self.demand @ self.counts
+        if self.links is not None:
+            self.links.stand(self.counts)
 
     def move(self, what: int, origin: int, target: int) -> None:
         """Move one instance of class `what`."""
@@ -80,19 +98,31 @@ class ClassState:
         self.pull[:, target] += rates
         self.load[:, origin] -= self.demand[:, what]
         self.load[:, target] += self.demand[:, what]
+        if self.links is not None:
+            self.links.move(self.counts, what, origin, target)
 
     @property
     def internal(self) -> float:
         """Undirected tuples per second that stay on a node."""
-        return 0.5 * float((self.counts * (self.pull - self.own[:, None])).sum())
+        inside = 0.5 * float((self.counts * (self.pull - self.own[:, None])).sum())
+        return inside if self.local is None else inside + self.local.internal(self.counts)
+
+    def won(self) -> FloatArray:
+        """Tuples per second that one more of each class (row) would keep on each node."""
+        return self.pull if self.local is None else self.pull + self.local.won(self.counts)
+
+    def lost(self) -> FloatArray:
+        """Tuples per second that one less of each class would take off each node, and `own`."""
+        return self.pull if self.local is None else self.pull + self.local.lost(self.counts)
 
     def overloaded(self) -> IntArray:
-        """Nodes that are over a limit."""
+        """Nodes that are over a limit; links are looked at by `excess` alone."""
         return np.flatnonzero((self.load > self.allowed).any(axis=0))
 
     def excess(self) -> float:
         """Sum of all that is over a limit, each resource relative to the largest capacity."""
-        return float((np.maximum(self.load - self.allowed, 0.0) / self.scale).sum())
+        over = float((np.maximum(self.load - self.allowed, 0.0) / self.scale).sum())
+        return over if self.links is None else over + self.links.excess()
 
     def fits(self, slack: FloatArray | float = 0.0) -> BoolArray:
         """Whether one more of each class (row) fits on each node, `slack` above the limit."""
@@ -116,21 +146,143 @@ class ClassState:
         return node_of
 
 
-def class_rates(graph: InstanceGraph) -> FloatArray:
+def class_rates(
+    graph: InstanceGraph, *, without_local: bool = False, in_mb: bool = False
+) -> FloatArray:
     """Tuples per second, both ways, between one instance of each class and one of each other.
 
-    On the diagonal: between two different instances of the class.
+    On the diagonal: between two different instances of the class. Flows that prefer local targets
+    may be left out, and MB taken for tuples.
     """
     class_of = graph.classes
     count = int(class_of.max()) + 1
     rates = np.zeros((count, count))
     for flow in graph.flows:
+        if without_local and flow.is_local and flow.matrix is None:
+            continue
+        size = megabytes(graph, flow) if in_mb else 1.0
         source, target = class_of[flow.sources], class_of[flow.targets]
         if flow.matrix is not None:
-            rates[np.ix_(source, target)] += flow.matrix
+            rates[np.ix_(source, target)] += size * flow.matrix
         else:
             sent, got = np.zeros(count), np.zeros(count)
-            sent[source] = flow.out
+            sent[source] = size * flow.out
             got[target] = flow.share
             rates += np.outer(sent, got)
     return rates + rates.T
+
+
+class LocalFlows:
+    """Streams whose tuples stay on a node that has any target, and spread evenly otherwise.
+
+    Parameters
+    ----------
+    out : array
+        Flows in rows: tuples per second that one instance of each class sends.
+    targets : array
+        Whether the instances of each class receive the flow.
+    """
+
+    def __init__(self, out: FloatArray, targets: FloatArray) -> None:
+        self.out, self.targets = out, targets
+
+    @classmethod
+    def of(cls, graph: InstanceGraph) -> LocalFlows | None:
+        """Take those of a graph; None if it has none."""
+        flows = [flow for flow in graph.flows if flow.is_local and flow.matrix is None]
+        classes = int(graph.classes.max()) + 1
+        out, targets = np.zeros((len(flows), classes)), np.zeros((len(flows), classes))
+        for row, flow in enumerate(flows):
+            out[row, graph.classes[flow.sources]] = flow.out
+            targets[row, graph.classes[flow.targets]] = 1.0
+        return cls(out, targets) if flows else None
+
+    def internal(self, counts: IntArray) -> float:
+        """Tuples per second that stay on a node."""
+        return float(((self.out @ counts) * (self.targets @ counts > 0)).sum())
+
+    def won(self, counts: IntArray) -> FloatArray:
+        """Tuples per second that one more of each class keeps on each node."""
+        sent, present = self.out @ counts, self.targets @ counts
+        won = self.out.T @ (present > 0) + self.targets.T @ (sent * (present == 0))
+        return np.asarray(won, dtype=np.float64)
+
+    def lost(self, counts: IntArray) -> FloatArray:
+        """Tuples per second that one less of each class takes off each node."""
+        sent, present = self.out @ counts, self.targets @ counts
+        lost = self.out.T @ (present > 0) + self.targets.T @ (sent * (present == 1))
+        return np.asarray(lost, dtype=np.float64)
+
+
+class Links:
+    """MB per second over the link of each node, followed move by move.
+
+    What a node sends to others is what its instances send, less what stays on it; what it receives
+    likewise. The larger of the two is held against its bandwidth.
+    """
+
+    def __init__(self, rates: FloatArray, ends: FloatArray, capacity: FloatArray) -> None:
+        self.rates, self.ends, self.capacity = rates, ends, capacity
+        self.own = np.diagonal(rates).copy()
+        self.scale = max(float(capacity.max()), ROUNDING)
+
+    @classmethod
+    def of(cls, graph: InstanceGraph, cluster: Cluster, limit: float) -> Links | None:
+        """Take those of a graph; None if all of its tuples together would fit through any link."""
+        capacity = cluster.bandwidth_mb_s * limit
+        if total_mb_s(graph) <= float(capacity.min()):
+            return None
+        ends = np.zeros((2, int(graph.classes.max()) + 1))
+        for flow in graph.flows:
+            if flow.is_local and flow.matrix is None:
+                continue
+            size = megabytes(graph, flow)
+            out = flow.out * flow.share.sum() if flow.matrix is None else flow.matrix.sum(axis=1)
+            each = np.zeros((2, len(graph)))
+            each[0, flow.sources] = size * out
+            each[1, flow.targets] = size * flow.received
+            for end in (0, 1):
+                of_class = np.zeros(ends.shape[1])
+                of_class[graph.classes] = each[end]
+                ends[end] += of_class
+        return cls(class_rates(graph, without_local=True, in_mb=True), ends, capacity)
+
+    def stand(self, counts: IntArray) -> None:
+        """Work out the links anew."""
+        self.pull = self.rates @ counts
+        self.both = self.ends @ counts
+        self.inside = 0.5 * (counts * (self.pull - self.own[:, None])).sum(axis=0)
+
+    def move(self, counts: IntArray, what: int, origin: int, target: int) -> None:
+        """Follow a move that `counts` has made already."""
+        self.inside[origin] -= self.pull[what, origin] - self.own[what]
+        self.inside[target] += self.pull[what, target]
+        self.pull[:, origin] -= self.rates[:, what]
+        self.pull[:, target] += self.rates[:, what]
+        self.both[:, origin] -= self.ends[:, what]
+        self.both[:, target] += self.ends[:, what]
+
+    def excess(self) -> float:
+        """Sum of what is above the capacities, relative to the largest."""
+        over = self.both.max(axis=0) - self.inside - self.capacity * (1 + ROUNDING) - ROUNDING
+        return float(np.maximum(over, 0.0).sum()) / self.scale
+
+    def relief(self) -> FloatArray:
+        """Change of the excess for a move of each class to each node from the worst node."""
+        use = self.both.max(axis=0) - self.inside
+        origin = self.worst()
+        left = (self.both[:, origin, None] - self.ends).max(axis=0)
+        left = left - (self.inside[origin] - self.pull[:, origin] + self.own)
+        after = np.maximum(
+            self.both[0] + self.ends[0][:, None], self.both[1] + self.ends[1][:, None]
+        )
+        after = after - (self.inside + self.pull)
+        over = np.maximum(use - self.capacity, 0.0)
+        change = np.maximum(after - self.capacity, 0.0) - over
+        change += (np.maximum(left - self.capacity[origin], 0.0) - over[origin])[:, None]
+        change[:, origin] = np.inf
+        return np.asarray(change / self.scale, dtype=np.float64)
+
+    def worst(self) -> int:
+        """Return the node whose link is furthest above its capacity."""
+        return int(np.argmax(self.both.max(axis=0) - self.inside - self.capacity))

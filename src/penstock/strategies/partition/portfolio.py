@@ -14,6 +14,7 @@ import numpy as np
 from penstock.common.arrays import IntArray
 from penstock.model import Cluster, InstanceGraph
 from penstock.strategies.loads import CHEAP_PAIRS, capacity_shares, dominant, pairs_of
+from penstock.strategies.partition.annealing import slices
 from penstock.strategies.partition.class_state import ClassState
 from penstock.strategies.partition.growing import Growing
 from penstock.strategies.partition.metis import Metis
@@ -60,9 +61,12 @@ def best_placement(
     if len(cluster) == 1:
         return np.zeros(len(graph), dtype=np.int64)
     tried = [longest_first(graph, cluster), *_partitions(graph, cluster, rng), *starts]
+    if any(flow.is_local for flow in graph.flows):
+        # A slice of every operator on each node: what prefers local targets finds one everywhere.
+        tried.append(slices(graph, dominant(graph, cluster), capacity_shares(graph, cluster)))
     if keep_all:
         tried = [use_all(graph, cluster, placement) for placement in tried]
-    state = ClassState(graph, cluster, tried[0], limit)
+    state = ClassState(graph, cluster, tried[0], limit, real=True)
     moves = effort_s / (MOVE_S + CELL_S * state.classes * state.nodes)
     best: tuple[float, float, IntArray] | None = None
     for placement in tried:

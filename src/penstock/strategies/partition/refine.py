@@ -31,6 +31,7 @@ def refine(
     *,
     passes: int = 8,
     keep_all: bool = False,
+    real: bool = False,
 ) -> IntArray:
     """Lower the cross-node traffic of a placement without breaking a limit.
 
@@ -47,13 +48,15 @@ def refine(
         Passes at the most; it stops at the first that brings nothing.
     keep_all : bool
         Leave no node empty that holds an instance.
+    real : bool
+        As in `ClassState`.
 
     Returns
     -------
     array of int
         A placement that crosses nodes with at most as many tuples as the (repaired) start.
     """
-    state = ClassState(graph, cluster, node_of, limit)
+    state = ClassState(graph, cluster, node_of, limit, real=real)
     improve(state, passes=passes, keep_all=keep_all)
     return state.node_of(node_of)
 
@@ -61,6 +64,7 @@ def refine(
 def improve(state: ClassState, *, passes: int = 8, keep_all: bool = False) -> None:
     """`refine` on a state that is already built."""
     settle(state, keep_all)
+    relieve_links(state, keep_all)
     threshold = NOTHING * max(float(state.rates.sum()), 1.0)
     table = state.classes * state.nodes <= TABLE_CELLS
     for _ in range(passes):
@@ -69,6 +73,7 @@ def improve(state: ClassState, *, passes: int = 8, keep_all: bool = False) -> No
             _pass(state, keep_all, threshold)
         else:
             _sweep(state, keep_all, threshold)
+        relieve_links(state, keep_all)
         if state.internal <= before + threshold:
             return
 
@@ -98,6 +103,21 @@ def settle(state: ClassState, keep_all: bool = False) -> None:
         over = state.overloaded()
 
 
+def relieve_links(state: ClassState, keep_all: bool = False) -> None:
+    """Move instances off the node whose link is furthest over, while that lowers the excess."""
+    links = state.links
+    while links is not None and links.excess() > 0:
+        origin = links.worst()
+        if keep_all and state.counts[:, origin].sum() <= 1:
+            return
+        open_ = state.fits() & (state.counts[:, origin] > 0)[:, None]
+        change = np.where(open_, links.relief(), np.inf)
+        what, target = divmod(int(np.argmin(change)), state.nodes)
+        if not change[what, target] < -1e-9 * links.excess():
+            return
+        state.move(what, origin, target)
+
+
 def _relief(state: ClassState, over: IntArray, keep_all: bool) -> tuple[int, int, int] | None:
     """Pick the cheapest move off the worst node that fits, or else lowers the excess most."""
     above = (np.maximum(state.load - state.allowed, 0.0) / state.scale)[:, over].sum(axis=0)
@@ -110,7 +130,7 @@ def _relief(state: ClassState, over: IntArray, keep_all: bool) -> tuple[int, int
         open_ = fits & movable[:, None]
         open_[:, origin] = False
         if open_.any():
-            gain = state.pull - (state.pull[:, origin] - state.own)[:, None]
+            gain = state.won() - (state.lost()[:, origin] - state.own)[:, None]
             score = np.where(open_, gain, -np.inf)
             what, target = divmod(int(np.argmax(score)), state.nodes)
             return what, origin, target
@@ -158,7 +178,7 @@ def _pass(state: ClassState, keep_all: bool, threshold: float) -> None:
     locked = np.zeros_like(state.counts)
     slack = state.demand.max(axis=1, keepdims=True)
     # What could not be repaired is not made worse, but does not hold up the pass either.
-    given = state.excess()
+    given, sound = state.excess(), not len(state.overloaded())
     nowhere = np.empty(0, dtype=np.int64)
     patience = int(np.clip(state.counts.sum() // 8, 30, 400))
     gained, best_gain, best_counts, since = 0.0, 0.0, state.counts.copy(), 0
@@ -172,8 +192,8 @@ def _pass(state: ClassState, keep_all: bool, threshold: float) -> None:
         locked[what, target] += 1
         gained += gain
         since += 1
-        overloaded = state.overloaded() if given == 0 else nowhere
-        if gained > best_gain + threshold and state.excess() <= given:
+        overloaded = state.overloaded() if sound else nowhere
+        if gained > best_gain + threshold and not len(overloaded) and state.excess() <= given:
             best_gain, best_counts, since = gained, state.counts.copy(), 0
     state.set_counts(best_counts)
 
@@ -200,8 +220,8 @@ def _best_move(
         fits[:, overloaded] = False
     else:
         fits = state.fits(slack)
-    stay = np.where(movable, state.pull, np.inf)
-    go = np.where(fits, state.pull, -np.inf)
+    stay = np.where(movable, state.lost(), np.inf)
+    go = np.where(fits, state.won(), -np.inf)
     rows = np.arange(state.classes)
     origin = np.argmin(stay, axis=1)
     target = np.argmax(go, axis=1)
@@ -237,7 +257,7 @@ def _sweep(state: ClassState, keep_all: bool, threshold: float) -> None:
                 if keep_all and state.counts[:, origin].sum() <= 1:
                     break
                 after = state.load + state.demand[:, what, None]
-                gain = state.pull[what] - (state.pull[what, origin] - state.own[what])
+                gain = state.won()[what] - (state.lost()[what, origin] - state.own[what])
                 gain = np.where((after <= state.allowed).all(axis=0), gain, -np.inf)
                 gain[origin] = -np.inf
                 target = int(np.argmax(gain))

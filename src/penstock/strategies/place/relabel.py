@@ -87,11 +87,12 @@ def bounded(
     left = np.flatnonzero(current != node_of)
     if len(left) <= moves:
         return node_of
-    state = ClassState(graph, cluster, current, limit)
+    state = ClassState(graph, cluster, current, limit, real=True)
     reached = current.copy()
     for _ in range(moves):
         what, origin, target = state.class_of[left], current[left], node_of[left]
-        gain = state.pull[what, target] - state.pull[what, origin] + state.own[what]
+        won, lost = state.won(), state.lost()
+        gain = won[what, target] - lost[what, origin] + state.own[what]
         after = state.load[:, target] + state.demand[:, what]
         gain = np.where((after <= state.allowed[:, target]).all(axis=0), gain, -np.inf)
         best = int(np.argmax(gain))

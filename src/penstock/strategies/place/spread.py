@@ -37,7 +37,7 @@ def use_all(graph: InstanceGraph, cluster: Cluster, node_of: IntArray) -> IntArr
             & (graph.mem_mb[movable] <= cluster.mem_mb[empty] + ROUNDING)
             & (graph.io_mb_s[movable] <= cluster.io_mb_s[empty] + ROUNDING)
         )
-        busiest = NodeUse.of(graph, cluster, node_of).busiest(cluster)
+        busiest = NodeUse.of(graph, cluster, node_of).busiest_inside(cluster)
         order = np.lexsort((-busiest[node_of[movable]], company[movable], ~fits))
         instance = int(movable[order[0]])
         left = int(node_of[instance])
