@@ -98,7 +98,8 @@ class NodeUse:
 
     def busiest_inside(self, cluster: Cluster) -> FloatArray:
         """Use of each node's busiest resource but its link, as a fraction."""
-        return np.maximum.reduce(self.fractions(cluster))
+        cpu, mem, io = self.fractions(cluster)
+        return np.maximum(np.maximum(cpu, mem), io)
 
 
 def fraction(demand: FloatArray, capacity: FloatArray) -> FloatArray:
