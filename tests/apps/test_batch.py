@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from penstock.runtimes.local import run_locally
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
@@ -125,10 +126,48 @@ def debs2024(app: App, rows: DataFrame) -> dict[str, DataFrame]:
     return {"storage": storage, "alerts": alerts}
 
 
+def purchases(app: App, rows: DataFrame) -> dict[str, DataFrame]:
+    unique = rows.select(
+        "user", "item", "category", "behavior", F.timestamp_seconds("timestamp").alias("t")
+    ).distinct()
+    views = unique.where("behavior = 'pv'")
+    buys = unique.where("behavior = 'buy'")
+    last = [side.agg(F.max("t")).first() for side in (unique, views, buys)]
+    late = timedelta(seconds=10)
+    mark, *sides = (row[0] - late for row in last if row is not None)
+    over = min(sides) - timedelta(seconds=20, milliseconds=1)
+    bought = buys.select("user", "item", F.col("t").alias("bought"))
+    soon = F.col("bought").between(F.col("t"), F.col("t") + F.expr("interval 20 seconds"))
+    same = (views.user == bought.user) & (views.item == bought.item)
+    matches = (
+        views.join(bought, same & soon, "left")
+        .where(F.col("bought").isNotNull() | (F.col("t") <= F.lit(over)))
+        .select(
+            views.user, views.item, *(F.unix_micros(name).alias(name) for name in ("t", "bought"))
+        )
+    )
+    sessions = unique.groupBy("user", F.session_window("t", "15 seconds").alias("w"))
+    periods = unique.groupBy("category", F.window("t", "60 seconds").alias("w"))
+
+    def closed(made: GroupedData, **named: str) -> DataFrame:
+        # Spark pushes a condition on the end of a session below it, and cuts sessions off there.
+        whole = made.agg(F.count("*").alias("n")).localCheckpoint()
+        done = whole.where(F.col("w.end") <= F.lit(mark))
+        times = [F.unix_micros(at).alias(name) for name, at in named.items()]
+        return done.select("*", *times).drop("w")
+
+    return {
+        "matches": matches,
+        "sessions": closed(sessions, window_start="w.start", window_end="w.end"),
+        "periods": closed(periods, period="w.start"),
+    }
+
+
 BATCH = {
     "commcount": commcount,
     "debs2024": debs2024,
     "portrait": portrait,
+    "purchases": purchases,
     "topn": topn,
     "topn-merge": topn_merge,
     "wordcount": wordcount,

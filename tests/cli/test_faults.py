@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,9 @@ def test_what_a_run_cannot_do_is_said_at_once(words: list[str], said: str) -> No
         (["--seed", "-1"], "seed"),
         (["--only", "-1"], "only"),
         (["--nodes", "2"], "at least 3"),
+        (["--minutes", "0"], "minutes of chaos must be a number above 0"),
+        (["--keep", "/nowhere/at/all"], "--keep /nowhere/at/all cannot be written"),
+        (["--keep", "/"], "keep"),
         (["--kind", "read-only"], "give --matrix with it"),
         (["--matrix", "--kind", "red-only"], "did you mean 'read-only'?"),
         (["topn", "--matrix", "--kind", "kill-while-split"], "commcount"),
@@ -62,7 +66,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Stand for the cluster: the second run that there is fails."""
     seen: list[Any] = []
 
-    def outcomes(chosen: list[Schedule], nodes: int, stop: object) -> Any:
+    def outcomes(chosen: list[Schedule], nodes: int, stop: object, deadline: float) -> Any:
         for schedule in chosen:
             equal = {"counts": len(seen) != 1}
             seen.append(schedule)
@@ -104,3 +108,43 @@ def test_the_matrix_has_every_row_and_one_can_be_run_alone(ran: list[Any]) -> No
     result = CliRunner().invoke(app, ["chaos", "topn", "--matrix", "--kind", "pause-driver"])
     assert result.exit_code == 0
     assert [one.name for one in ran] == ["pause-driver"]
+
+
+def test_a_second_call_runs_what_has_not_ended_equal(ran: list[Any], tmp_path: Path) -> None:
+    words = ["chaos", "topn", "--schedules", "3", "--keep", str(tmp_path / "runs")]
+    first = CliRunner().invoke(app, [*words, "--seed", "8"])
+    assert first.exit_code == 1
+    with (tmp_path / "runs").open("a") as file:
+        file.write('{"seed": 8, "sched')  # killed while it wrote
+    ran.clear()
+    ran.append(None)  # the next one fails again
+    again = CliRunner().invoke(app, words)
+    assert "seed 8; 2 of them ended equal before" in again.stderr
+    assert [one.name for one in ran[1:]] == ["seed 8/1"]
+    assert "2 of 3 equal to the row" in again.stdout
+    third = CliRunner().invoke(app, words)
+    assert third.exit_code == 0, third.stderr
+    assert "3 of 3 equal to the row" in third.stdout
+    ran.clear()
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert not ran
+
+
+def test_what_was_not_begun_in_time_is_told_by_a_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(chaos, "_outcomes", lambda *_: iter(()))
+    monkeypatch.setattr(chaos, "require_java", lambda: None)
+    result = CliRunner().invoke(app, ["chaos", "--schedules", "5", "--minutes", "1"])
+    assert result.exit_code == 4
+    assert "0 of 5 equal to the row; 5 were not begun in time" in result.stdout
+
+
+@pytest.mark.parametrize("text", ["no json\n", "[1, 2]\n", '{"seed": 1}\n'])
+def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "notes"
+    path.write_text(text)
+    result = CliRunner().invoke(app, ["chaos", "--keep", str(path)])
+    assert result.exit_code == 2
+    assert "a file that --keep made" in result.stderr
+    assert path.read_text() == text

@@ -2,7 +2,7 @@
 
 >>> from penstock.apps import apps
 >>> apps.names()
-('commcount', 'debs2024', 'portrait', 'topn', 'topn-merge', 'wordcount')
+('commcount', 'debs2024', 'portrait', 'purchases', 'topn', 'topn-merge', 'wordcount')
 """
 
 from penstock.apps.api import App, apps, latest, register

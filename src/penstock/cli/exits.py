@@ -7,6 +7,7 @@ code      meaning
 1         the answer is no: infeasible, rows lost or duplicated, a result that differs
 2         bad input, told before anything was started
 3         a run that was started and failed
+4         not all was begun in the time that was given, and nothing failed
 130, 143  stopped by Ctrl-C, by SIGTERM
 ========  ==========================================================================
 """
@@ -28,6 +29,7 @@ FINE = 0
 INFEASIBLE = 1
 BAD_INPUT = 2
 FAILED = 3
+UNFINISHED = 4
 INTERRUPTED = 130
 TERMINATED = 143
 
