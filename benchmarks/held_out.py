@@ -1,8 +1,8 @@
 """Streams that prefer local targets, and narrow links: ``python benchmarks/held_out.py``.
 
-Generated graphs whose seeds no test uses. The first line compares the cut of `penstock` with that of
-`even` where every edge is ``local-or-shuffle``; the second counts feasible plans where links carry
-12.5 MB/s and tuples have 50, 500 or 5,000 bytes. Not every such case has a feasible plan.
+Generated graphs whose seeds no test uses. The first line compares the cut of `penstock` with that
+of `even` where every edge is ``local-or-shuffle``; the second counts feasible plans where links
+carry 12.5 MB/s and tuples have 50, 500 or 5,000 bytes. Not every such case has a feasible plan.
 """
 
 from __future__ import annotations
