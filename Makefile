@@ -141,7 +141,16 @@ soak: setup java  ## Half an hour at a steady rate: is memory flat, does nothing
 measured: setup java  ## Hold the simulator to what the engine does, on a machine that does nothing else
 	$(BIN)/pytest -m measured -s tests/experiments/test_calibration.py
 
-attach-faults: setup java  ## Crash points by the thousand, every kind of fault, random schedules; goes on where it stopped
+attach-faults: setup java  ## Compare attached queries of every kind, disturbed in every way, with unattached ones; takes long
+	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move warm scale
+	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move kill
+	$(BIN)/python tests/runtimes/attached/equality_checks.py --files 12 --trouble move thread
+
+differential: setup java  ## Compare every kind of step with Spark's own query, with a new seed each time
+	@seed=$${PENSTOCK_SEED:-$$(date +%s)}; echo "PENSTOCK_SEED=$$seed"; \
+	  PENSTOCK_SEED=$$seed PENSTOCK_EXAMPLES=$${PENSTOCK_EXAMPLES:-50} $(BIN)/pytest tests/differential
+
+faults: setup java  ## Crash points by the thousand, every kind of fault, random schedules; goes on where it stopped
 	@mkdir -p $(FAULTS)
 	@for part in 0 1 2 3 4 5 6 7 8 9; do test -e $(FAULTS)/crashes-$$part || { \
 	  echo "crash points, part $$part of 0 to 9"; \
