@@ -22,8 +22,8 @@ from penstock.engine.driver.fingerprint import PipelineChanged
 from penstock.engine.errors import StepFailed
 from penstock.engine.job_graph import JobGraph
 from penstock.engine.migration.increments import increment
+from penstock.engine.task.exchange import distribute
 from penstock.engine.task.metrics import MAX_HOT_KEYS, TaskMetrics
-from penstock.engine.task.output import distribute
 from penstock.model import Cluster, Grouping, InvalidValue, Kind, Measurements, NotAllowed, Plan
 from penstock.pipeline import Link, Memory, Pipeline, Rows, Split, parquet, tumbling
 from penstock.runtimes.local import LocalBackend, run_locally, run_to_end

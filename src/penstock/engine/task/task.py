@@ -23,9 +23,8 @@ from penstock.engine.job_graph import JobGraph
 from penstock.engine.messages import DRIVER, Address, TaskError, TaskStats, pack
 from penstock.engine.state.backup import StoreFragments
 from penstock.engine.state.task_state import TaskState, WorkingState
+from penstock.engine.task.exchange import TaskInput, TaskOutput
 from penstock.engine.task.hot_keys import SplitKeys
-from penstock.engine.task.input import TaskInput
-from penstock.engine.task.output import TaskOutput
 from penstock.model import PenstockError
 from penstock.pipeline.keyed.protocols import Keyed, Process, Watermarks
 from penstock.pipeline.keyed.sessions import SessionWindowed

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.engine.driver.driver import BatchResult
 from penstock.engine.job_graph import JobGraph
-from penstock.engine.task.input import STAMP_STEP_US
+from penstock.engine.task.exchange import STAMP_STEP_US
 from penstock.model import Kind, Plan
 from penstock.runtimes.spark.jvm import TaskFact
 from penstock.store import (

@@ -2,24 +2,26 @@
 
 The file of a segment is ``<root>/<operator>/<instance>/segment-<first>-<last>.arrow``; what it
 holds is told in `penstock.state.versions`. A file is either complete or not there, and ends with
-checksums that are verified before its rows are used (`penstock.state.files.checksum`).
+checksums that are verified before its rows are used (`penstock.state.files.checksum`). The hashes
+of a segment that is mapped are in a file beside it, so that they need no memory either.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
+from penstock.common.key_hashing import HashArray
 from penstock.state.files.checksum import ChecksumWriter, Damaged, content_bytes, verify
 from penstock.state.files.filesystem import folder_name, make_folder, write_file
-from penstock.state.files.hashes import hash_path, map_hashes, write_hashes
 from penstock.state.sorted_rows import SortedRows
 from penstock.state.table import KeyedTable, changes, last_changes
 from penstock.state.versions import ChainBroken, Segment, StateLost, chain, removable
@@ -283,3 +285,34 @@ def _write_batches(out: IO[bytes], state: KeyedTable, beside: Any) -> None:
         writer = pa.ipc.new_file(checked, pa.schema([]))
     writer.close()
     checked.finish()
+
+
+def hash_path(segment: Path) -> Path:
+    """Name the file of hashes that belongs to a segment's file."""
+    return segment.with_suffix(".hashes")
+
+
+def write_hashes(path: Path, write: Callable[[Any], object]) -> None:
+    """Write a file of hashes; `write` gets a file that takes arrays.
+
+    It is not flushed to the disk: where it is missing or damaged, it is made again.
+    """
+
+    def all_of_it(out: Any) -> None:
+        writer = ChecksumWriter(out)
+        write(writer)
+        writer.finish()
+
+    write_file(path, all_of_it)
+
+
+def map_hashes(path: Path, count: int) -> HashArray | None:
+    """Map a file of hashes; None when it is missing or damaged, or does not have so many."""
+    try:
+        data = np.memmap(path, dtype=np.uint8, mode="r")
+        if verify(data.data) != count * 8:
+            return None
+    except (FileNotFoundError, ValueError, Damaged):
+        # An empty file cannot be mapped, which is a ValueError.
+        return None
+    return np.asarray(data[: count * 8].view(np.uint64))
