@@ -13,9 +13,9 @@ from penstock.testing import kafka_broker
 from penstock.testing.kafka_broker import Broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker() -> Iterator[Broker]:
-    """One broker for all tests of a process; those that stop it start it again."""
+    """One broker for the tests of this folder; those that stop it start it again."""
     if why := kafka_broker.missing():
         if os.environ.get("CI"):
             pytest.fail(why)
@@ -25,7 +25,7 @@ def broker() -> Iterator[Broker]:
     with kafka_broker.broker() as made:
         # The first transaction of a broker makes its own topics, which takes long when it is busy.
         first = Producer({"bootstrap.servers": made.servers, "transactional.id": "first"})
-        first.init_transactions(60)
+        first.init_transactions(120)
         yield made
 
 

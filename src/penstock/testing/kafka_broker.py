@@ -13,6 +13,7 @@ cache folder. Where neither the jars nor Maven and Java are there, `missing` say
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import shutil
 import signal
@@ -44,6 +45,10 @@ CONNECTOR: tuple[Artifact, ...] = (
     ("org.apache.commons", "commons-pool2", "2.12.1"),
     ("org.apache.kafka", "kafka-clients", "3.9.1"),
 )
+
+#: Seconds that Maven may take for jars that are not there yet, and a broker until it answers. A
+#: machine that is new and busy needs a good part of them.
+MAVEN_S, START_S = 600.0, 180.0
 
 #: Who may log in at the listener that asks for a name and a password.
 USER, PASSWORD = "penstock", "a-secret-of-the-tests"
@@ -125,28 +130,37 @@ def jars(*artifacts: Artifact, alone: bool = False) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     more = _ALONE if alone else ""
     wanted = "".join(_DEPENDENCY.format(*map(escape, one), more) for one in artifacts)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        Path(scratch, "pom.xml").write_text(_POM.format(wanted))
-        copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
-        try:
-            ran = subprocess.run(
-                [*copy, "-DincludeScope=runtime"],
-                cwd=scratch,
-                capture_output=True,
-                text=True,
-                timeout=600,
-            )
-        except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-            raise BrokerFailed(f"Maven did not get {':'.join(artifacts[0])}: {error}") from error
-        if ran.returncode != 0:
-            raise BrokerFailed(f"Maven did not get {':'.join(artifacts[0])}: {ran.stdout[-800:]}")
-        try:
+    # One at a time: Maven's own folder is not made for several.
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():
+            return folder
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            Path(scratch, "pom.xml").write_text(_POM.format(wanted))
+            why = _resolve(scratch)
+            if why and shutil.which("mvn"):
+                # A download that broke off goes on where it was.
+                why = _resolve(scratch)
+            if why:
+                raise BrokerFailed(f"Maven did not get {':'.join(artifacts[0])}: {why}")
             Path(scratch, "jars").rename(folder)
-        except OSError:
-            # Another process was faster.
-            if not folder.is_dir():
-                raise
     return folder
+
+
+def _resolve(scratch: str) -> str:
+    """Have Maven put what the folder's project needs into `jars`; return why it could not."""
+    copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
+    try:
+        ran = subprocess.run(
+            [*copy, "-DincludeScope=runtime"],
+            cwd=scratch,
+            capture_output=True,
+            text=True,
+            timeout=MAVEN_S,
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return ran.stdout[-800:] if ran.returncode != 0 else ""
 
 
 def _folder(artifact: Artifact) -> Path:
@@ -171,12 +185,12 @@ class Broker:
     """
 
     folder: Path
-    lifetime_s: float = 900.0
+    lifetime_s: float = 1800.0
     servers: str = ""
     sasl_servers: str = ""
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
-    def start(self, timeout_s: float = 90.0) -> Broker:
+    def start(self, timeout_s: float = START_S) -> Broker:
         """Start it, with the data that it has, and wait until it answers."""
         settings = self.folder / "server.properties"
         if not self.servers:
@@ -194,6 +208,7 @@ class Broker:
         return self
 
     def _prepare(self, settings: Path) -> None:
+        self.folder.mkdir(exist_ok=True)
         plain, sasl, controller = _free_ports(3)
         self.servers, self.sasl_servers = f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}"
         settings.write_text(
@@ -212,7 +227,7 @@ class Broker:
             [*tool, "--cluster-id", number.replace("-", "A"), "-c", str(settings)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=START_S,
         )
         if ran.returncode != 0:
             raise BrokerFailed(f"Kafka could not format its folder: {ran.stdout}{ran.stderr}")
@@ -271,12 +286,20 @@ class Broker:
 
 
 @contextmanager
-def broker(lifetime_s: float = 900.0) -> Iterator[Broker]:
-    """Start a broker in a folder that is removed afterwards."""
+def broker(lifetime_s: float = 1800.0) -> Iterator[Broker]:
+    """Start a broker in a folder that is removed afterwards; on other ports if it fails at first.
+
+    Ports that were free when they were chosen may be taken by the time when it listens.
+    """
     with tempfile.TemporaryDirectory(prefix="penstock-kafka-") as folder:
-        made = Broker(Path(folder), lifetime_s)
+        made = Broker(Path(folder, "first"), lifetime_s)
         try:
-            yield made.start()
+            try:
+                made.start()
+            except BrokerFailed:
+                made = Broker(Path(folder, "second"), lifetime_s)
+                made.start()
+            yield made
         finally:
             made.kill()
 

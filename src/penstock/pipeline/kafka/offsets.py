@@ -18,6 +18,10 @@ from penstock.pipeline.kafka.cluster import (
 #: Seconds between two looks at what seldom changes: partitions, deleted rows, the topic's settings.
 REFRESH_S = 5.0
 
+#: Seconds for which a topic that seems to end before what was read is asked again, and the pause in
+#: between. A broker that has just become the leader may not know yet how far its rows are stable.
+SETTLE_S, AGAIN_S = 5.0, 0.2
+
 
 class TopicOffsets:
     """Asks for the offsets of a topic; lives in the driver.
@@ -52,15 +56,18 @@ class TopicOffsets:
         OffsetsDeleted
             When rows were deleted that no batch has taken, and they are not to be skipped.
         TopicChanged
-            When the topic is gone, or ends before what was taken of it.
+            When the topic is gone, or one of its partitions, or ends before what was taken of it.
         NotAllowed
             When it is compacted.
         KafkaFailed
             When no broker answers in time.
         """
-        if time.monotonic() - self._looked >= REFRESH_S or not self._earliest:
-            self._refresh()
-        latest = self._ends(self._earliest, "latest")
+        give_up = time.monotonic() + SETTLE_S
+        while (shrunk := self._shrunk(reached, latest := self._latest())) is not None:
+            if time.monotonic() >= give_up:
+                raise shrunk
+            self._looked = -REFRESH_S
+            time.sleep(AGAIN_S)
         found: dict[int, tuple[int, int]] = {}
         for partition, end in sorted(latest.items()):
             earliest = self._earliest[partition]
@@ -68,23 +75,36 @@ class TopicOffsets:
             if start is None:
                 new = bool(reached) or self._begin == "earliest"
                 start = earliest if new else end
-            found[partition] = (self._from(partition, start, earliest, end), end)
+            found[partition] = (self._from(partition, start, earliest), end)
         return found
 
-    def _from(self, partition: int, start: int, earliest: int, end: int) -> int:
-        where = f"topic {self._topic!r}, partition {partition}"
-        if end < start:
-            raise TopicChanged(
-                f"{where} ends at offset {end}, and {start} was read already: the topic was made "
-                "anew or has lost rows. Start with another checkpoint, or with forget=[the source]"
-            )
+    def _latest(self) -> dict[int, int]:
+        if time.monotonic() - self._looked >= REFRESH_S or not self._earliest:
+            self._refresh()
+        return self._ends(self._earliest, "latest")
+
+    def _shrunk(self, reached: Mapping[int, int], latest: Mapping[int, int]) -> TopicChanged | None:
+        """Say which partition is gone, or ends before what was read of it."""
+        for partition, start in sorted(reached.items()):
+            end = latest.get(partition)
+            if end is None or end < start:
+                ends = "is not there" if end is None else f"ends at offset {end}"
+                return TopicChanged(
+                    f"topic {self._topic!r}, partition {partition} {ends}, and {start} was read "
+                    "already: the topic was made anew or has lost rows. Start with another "
+                    "checkpoint, or with forget=[the source]"
+                )
+        return None
+
+    def _from(self, partition: int, start: int, earliest: int) -> int:
         if start >= earliest:
             return start
         if not self._skip:
             raise OffsetsDeleted(
-                f"{where}: offsets from {start} up to {earliest} were deleted before they were "
-                "read. Keep rows for longer (retention.ms), or go on without them by "
-                "when_deleted='skip', which counts them as dropped"
+                f"topic {self._topic!r}, partition {partition}: offsets from {start} up to "
+                f"{earliest} were deleted before they were read. Keep rows for longer "
+                "(retention.ms), or go on without them by when_deleted='skip', which counts them "
+                "as dropped"
             )
         return earliest
 
@@ -94,7 +114,7 @@ class TopicOffsets:
         try:
             about = admin.list_topics(self._topic, timeout=self._cluster.timeout_s)
         except Exception as error:
-            self._client = None
+            self._give_up_client()
             raise KafkaFailed(f"no answer from {self._cluster.servers}: {_told(error)}") from error
         topic = about.topics[self._topic]
         if topic.error is not None or not topic.partitions:
@@ -125,16 +145,27 @@ class TopicOffsets:
         asked = self._admin().list_offsets(
             wanted, isolation_level=committed, request_timeout=self._cluster.timeout_s
         )
-        return {at.partition: int(self._answer(of).offset) for at, of in asked.items()}
+        found = {at.partition: int(self._answer(of).offset) for at, of in asked.items()}
+        if min(found.values()) < 0:
+            # So the client answers when the connection breaks while it waits.
+            self._give_up_client()
+            raise KafkaFailed(
+                f"topic {self._topic!r}: no answer from {self._cluster.servers}: the connection "
+                "broke while its offsets were asked for"
+            )
+        return found
 
     def _answer(self, asked: Any) -> Any:
         try:
             return asked.result(self._cluster.timeout_s + 1.0)
         except Exception as error:
-            self._client, self._looked = None, -REFRESH_S
+            self._give_up_client()
             raise KafkaFailed(
                 f"topic {self._topic!r}: no answer from {self._cluster.servers}: {_told(error)}"
             ) from error
+
+    def _give_up_client(self) -> None:
+        self._client, self._looked = None, -REFRESH_S
 
     def _admin(self) -> Any:
         if self._client is None:

@@ -168,6 +168,8 @@ class KafkaSink:
             self._group = reader.consumer_group_metadata()
         finally:
             reader.close()
+        if found.error is not None:
+            raise kafka.KafkaException(found.error)
         # Without a number Kafka answers with a negative one.
         self._written = max(int(found.offset), 0) - 1
         self._producer = producer
