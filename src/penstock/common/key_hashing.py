@@ -292,3 +292,16 @@ def refusal(got: str) -> InvalidValue:
 def key_hashes(table: pa.Table, by: tuple[str, ...]) -> HashArray:
     """Hash the key of every row."""
     return combine([hash_keys(table.column(name)) for name in by])
+
+
+def modulo(hashes: HashArray, count: int) -> IntArray:
+    """Hash modulo a count, as numbers that index arrays."""
+    out = np.empty(len(hashes), dtype=np.uint64)
+    by = np.uint64(count)
+    for start in range(0, len(hashes), BLOCK):
+        # NumPy divides by one number with SIMD, and takes remainders without.
+        block, rest = hashes[start : start + BLOCK], out[start : start + BLOCK]
+        np.floor_divide(block, by, out=rest)
+        rest *= by
+        np.subtract(block, rest, out=rest)
+    return out.view(np.int64)

@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.common.arrays import BoolArray, IntArray
-from penstock.common.key_hashing import key_hashes
+from penstock.common.key_hashing import key_hashes, modulo
 from penstock.model import RoutingTable
 from penstock.state.table import KeyedTable, removal
-from penstock.strategies.route import modulo
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.engine.job_graph import JobGraph
 from penstock.model import Grouping, InvalidValue, Plan, RoutingTable
+from penstock.strategies.route import Destination
 from penstock.strategies.route.two_tier import TwoTier, resize
 
 
@@ -112,10 +113,11 @@ def table_for(name: str, handle: StateHandle, plan: Plan) -> RoutingTable | None
             raise InvalidValue("parallelism", owner, allowed, count)
         return None
     if handle.table is None or handle.empty:
-        return wanted or TwoTier().table(count)
-    if wanted is None or len(wanted.partitions) != len(handle.table.partitions):
+        wanted = wanted or TwoTier().table(count)
+    elif wanted is None or len(wanted.partitions) != len(handle.table.partitions):
         same = len(handle.instances) == count
         wanted = handle.table if same else resize(handle.table, count)
     if max(wanted.partitions) >= count:
         raise InvalidValue("routing", owner, f"for {count} instances", max(wanted.partitions) + 1)
-    return wanted
+    # Checked once for all batches.
+    return Destination(count, wanted).table

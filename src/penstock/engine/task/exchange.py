@@ -32,7 +32,7 @@ from penstock.pipeline.steps import Link, Source, StagedFile, Step
 from penstock.strategies.route import Destination
 from penstock.strategies.route.hot_key import HotKey
 from penstock.strategies.route.partial_key import PartialKey
-from penstock.strategies.route.two_tier import TwoTier
+from penstock.strategies.route.two_tier import TwoTier, route_by_table
 
 #: Stamps of source rows are counted in steps of this many microseconds.
 STAMP_STEP_US = 1000
@@ -262,7 +262,7 @@ def _routed(
 ) -> npt.NDArray[np.int64]:
     """Return the target of each row by its key."""
     if link.grouping is Grouping.FIELDS:
-        return _TWO_TIER.route_hashes(keys, Destination(instances, routing, position=turn))
+        return route_by_table(keys, routing or _TWO_TIER.table(instances), instances, turn)
     if link.grouping is Grouping.PARTIAL_KEY:
         return _PARTIAL_KEY.route_hashes(keys, Destination(instances))
     # Each sender finds the hot keys of its own batch: there is nothing to remember, and a batch

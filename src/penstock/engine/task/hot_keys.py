@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.common.arrays import BoolArray, IntArray
-from penstock.common.key_hashing import HashArray, key_hashes
+from penstock.common.key_hashing import HashArray, key_hashes, modulo
 from penstock.engine.messages import decode
 from penstock.engine.state.task_state import WorkingState
 from penstock.model import InvalidValue, RoutingTable
@@ -30,7 +30,6 @@ from penstock.pipeline.keyed.protocols import Keyed, Process
 from penstock.pipeline.keyed.reduce import Mergeable, WorkThenReduce, merge_into
 from penstock.pipeline.keyed.update import outcome
 from penstock.pipeline.keyed.windowed import Windowed
-from penstock.strategies.route import modulo
 
 #: Column that says what a row for the driver is: the share of an instance, or the row of the owner,
 #: which this batch did not change or did.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
-from penstock.common.arrays import IntArray, group_counts
-from penstock.common.key_hashing import HashArray, key_hashes
+from penstock.common.arrays import IntArray
+from penstock.common.key_hashing import HashArray, key_hashes, modulo
 from penstock.model import Grouping, RoutingTable
 from penstock.pipeline.keyed.protocols import EventTimed, Keyed, Process
 from penstock.pipeline.steps import Link
-from penstock.strategies.route import modulo
 from penstock.strategies.route.heavy import heaviest
 
 #: A key is reported if it has more than this part of what an instance would get of the sender's
@@ -117,7 +117,7 @@ class TaskMetrics:
         hashes = key_hashes(table, link.by)
         if routing is not None and link.grouping is Grouping.FIELDS:
             size = len(routing.partitions)
-            counts = group_counts(modulo(hashes, size), size)
+            counts = np.bincount(modulo(hashes, size), minlength=size)
             self.partitions[target] = self.partitions.get(target, 0) + counts
         if single and instances > 1:
             found = self._hot.setdefault(target, {})

@@ -151,17 +151,4 @@ def _finder(sorted_hashes: HashArray) -> Callable[[HashArray], IntArray]:
     return lambda hashes: np.minimum(np.searchsorted(sorted_hashes, hashes), len(sorted_hashes) - 1)
 
 
-def modulo(hashes: HashArray, count: int) -> IntArray:
-    """Hash modulo a count, as numbers that index arrays."""
-    out = np.empty(len(hashes), dtype=np.uint64)
-    by = np.uint64(count)
-    for start in range(0, len(hashes), BLOCK):
-        # NumPy divides by one number with SIMD, and takes remainders without.
-        block, rest = hashes[start : start + BLOCK], out[start : start + BLOCK]
-        np.floor_divide(block, by, out=rest)
-        rest *= by
-        np.subtract(block, rest, out=rest)
-    return out.view(np.int64)
-
-
 routers, register = registry("router", "penstock.strategies.route", "penstock.routers")

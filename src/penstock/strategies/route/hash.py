@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.common.arrays import IntArray
-from penstock.common.key_hashing import HashArray
-from penstock.strategies.route import Destination, KeyRouter, modulo, register
+from penstock.common.key_hashing import HashArray, modulo
+from penstock.strategies.route import Destination, KeyRouter, register
 
 
 @register

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from penstock.common.arrays import IntArray
-from penstock.common.key_hashing import HashArray
+from penstock.common.key_hashing import HashArray, modulo
 from penstock.common.parameters import param
-from penstock.strategies.route import Destination, KeyRouter, among, modulo, register
+from penstock.strategies.route import Destination, KeyRouter, among, register
 from penstock.strategies.route.heavy import heaviest
 
 #: Hot keys of a batch at the most.
@@ -28,7 +28,7 @@ class HotKey(KeyRouter):
 
     Examples
     --------
-    >>> from penstock.common.key_hashing import hash_keys
+    >>> from penstock.common.key_hashing import hash_keys, modulo
     >>> router, keys = HotKey(), ["cat"] * 97 + ["dog", "cow", "pig"]
     >>> hot = router.hot(hash_keys(keys), instances=4)
     >>> np.bincount(router.route(keys, Destination(4, hot=hot))[:97]).tolist()

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from penstock.common.arrays import FloatArray, IntArray
-from penstock.common.key_hashing import BLOCK, HashArray
+from penstock.common.key_hashing import BLOCK, HashArray, modulo
 from penstock.common.parameters import param
-from penstock.strategies.route import Destination, KeyRouter, modulo, register
+from penstock.strategies.route import Destination, KeyRouter, register
 
 
 @register

@@ -9,10 +9,10 @@ import numpy as np
 
 from penstock.common.arrays import IntArray, group_counts
 from penstock.common.errors import InvalidValue
-from penstock.common.key_hashing import HashArray
+from penstock.common.key_hashing import HashArray, modulo
 from penstock.common.parameters import param
 from penstock.model import RoutingTable
-from penstock.strategies.route import Destination, KeyRouter, among, modulo, register
+from penstock.strategies.route import Destination, KeyRouter, among, register
 from penstock.strategies.route.fill import level_counts
 from penstock.strategies.route.rebalance import Rebalanced, rebalance
 
@@ -62,11 +62,26 @@ class TwoTier(KeyRouter):
     def route_hashes(self, hashes: HashArray, to: Destination) -> IntArray:
         """Give every hash an instance; see `Router.route_hashes`."""
         table = to.table or self.table(to.instances)
-        home = np.asarray(table.partitions, dtype=np.int64)
-        instance = home[modulo(hashes, len(home))]
-        if table.split:
-            _route_split(instance, hashes, table, to)
-        return instance
+        return route_by_table(hashes, table, to.instances, to.position)
+
+
+def route_by_table(
+    hashes: HashArray, table: RoutingTable, instances: int, position: int = 0
+) -> IntArray:
+    """Give every hash an instance by a table that is known to name these instances only.
+
+    Parameters
+    ----------
+    hashes : array
+    table : RoutingTable
+    instances, position : int
+        As in `Destination`.
+    """
+    home = np.asarray(table.partitions, dtype=np.int64)
+    instance = home[modulo(hashes, len(home))]
+    if table.split:
+        _route_split(instance, hashes, table, instances, position)
+    return instance
 
 
 def in_turn(partitions: int, instances: int) -> tuple[int, ...]:
@@ -117,7 +132,7 @@ def resize(table: RoutingTable, instances: int) -> RoutingTable:
 
 
 def _route_split(
-    instance: IntArray, hashes: HashArray, table: RoutingTable, to: Destination
+    instance: IntArray, hashes: HashArray, table: RoutingTable, instances: int, position: int
 ) -> None:
     """Send the tuples of split keys to where least of this batch goes, in place.
 
@@ -128,13 +143,13 @@ def _route_split(
     rows = np.flatnonzero(number >= 0)
     if not len(rows):
         return
-    loads = group_counts(instance, to.instances) - group_counts(instance[rows], to.instances)
+    loads = group_counts(instance, instances) - group_counts(instance[rows], instances)
     sizes = group_counts(number[rows], len(keys))
     ends = np.cumsum(sizes)
     by_key = rows[np.argsort(number[rows], kind="stable")]
     # The lightest last: they even out what is left.
     for key in np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())].tolist():
         ways = np.array(table.split[int(keys[key])], dtype=np.int64)
-        counts = level_counts(loads[ways], int(sizes[key]), to.position)
+        counts = level_counts(loads[ways], int(sizes[key]), position)
         loads[ways] += counts
         instance[by_key[ends[key] - sizes[key] : ends[key]]] = np.repeat(ways, counts)
