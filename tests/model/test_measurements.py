@@ -160,3 +160,32 @@ def test_arrays_are_copied_and_read_only() -> None:
     assert got.cpu_cores["in"].tolist() == [1.0]
     with pytest.raises(ValueError, match="read-only"):
         got.cpu_cores["in"][0] = 2
+
+
+def test_a_window_has_what_instances_took() -> None:
+    window = [
+        Sample(
+            2.0,
+            transferred={("in", "out"): np.array([[100.0, 100.0]])},
+            busy={"in": part},
+            mem_mb={"in": np.array([mem])},
+            state_mb={"in": np.array([mem / 10])},
+            sent_mb={"in": np.array([0.02])},
+            io_mb={"in": np.array([8.0])},
+            nodes={"n": Utilisation(mem=0.5, network=part)},
+        )
+        for part, mem in [(0.2, 10.0), (0.3, 20.0), (0.9, 30.0)]
+    ]
+    got = Measurements.from_samples(window, ["in"])
+    assert got.mem_mb["in"].tolist() == [20.0], "a level, and no rate"
+    assert got.state_mb["in"].tolist() == [3.0], "the latest"
+    assert got.sent_mb_s["in"].tolist() == [0.01]
+    assert got.io_mb_s["in"].tolist() == [4.0]
+    assert got.busy["in"] == 0.3
+    assert got.tuple_bytes["in"] == pytest.approx(100.0)
+    assert got.nodes["n"] == Utilisation(mem=0.5, network=0.3)
+
+
+def test_an_operator_that_sent_nothing_has_no_size_of_tuple() -> None:
+    window = [Sample(1.0, sent_mb={"in": np.array([1.0])})]
+    assert Measurements.from_samples(window, ["in"]).tuple_bytes == {}

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from penstock.model import Cluster, Node
 from penstock.runtimes.spark.measurement_window import (
     PARTS,
     STRAGGLES,
@@ -70,7 +71,7 @@ def test_load_of_batches_that_grow_is_what_it_is() -> None:
         ms = began * 1.5 * 1000.0
         added(window, 100, began, instances=instances((ms / 100,) * 3))
         began *= 1.5
-    found = window.measurements(["keys"], dict.fromkeys(NODES, 1.0))
+    found = window.measurements(["keys"], Cluster(tuple(Node(n, cpu_cores=1.0) for n in NODES)))
     assert found is not None
     assert found.cpu_cores["count"] == pytest.approx([1.5] * 3, rel=1e-6)
 
@@ -112,7 +113,7 @@ def test_hot_keys_and_partitions_are_rates_over_all_senders() -> None:
     sender: Any = SimpleNamespace(partitions={"count": [30, 10]}, hot_keys={"count": {7: 20}})
     for _ in range(4):
         added(window, 80, stats=(sender, sender))
-    found = window.measurements(["keys"], dict.fromkeys(NODES, 1.0))
+    found = window.measurements(["keys"], Cluster(tuple(Node(n, cpu_cores=1.0) for n in NODES)))
     assert found is not None
     assert found.partition_rates["count"].tolist() == [30.0, 10.0]
     assert dict(found.hot_keys["count"]) == {7: pytest.approx(20.0)}

@@ -176,6 +176,9 @@ def at_rate(measured: Measurements, rate_per_s: float) -> Measurements:
         rates={key: rates * factor for key, rates in measured.rates.items()},
         tuples_per_s={name: rates * factor for name, rates in measured.tuples_per_s.items()},
         cpu_cores={name: cores * factor for name, cores in measured.cpu_cores.items()},
+        sent_mb_s={name: sent * factor for name, sent in measured.sent_mb_s.items()},
+        received_mb_s={name: got * factor for name, got in measured.received_mb_s.items()},
+        io_mb_s={name: disk * factor for name, disk in measured.io_mb_s.items()},
         partition_rates={n: rates * factor for n, rates in measured.partition_rates.items()},
         hot_keys={
             name: {key: rate * factor for key, rate in keys.items()}

@@ -163,7 +163,15 @@ class TaskStats:
         Rows that the source made in each millisecond, for the latency.
     cpu_s, wall_s : float
     rss_bytes : int
-        Largest memory of the process so far.
+        Memory that the process took at the end.
+    process : int
+        Id of the process.
+    grown_bytes : int
+        Memory of the process beyond what it took before its first task.
+    disk_bytes : int or None
+        Read from and written to disks by the process meanwhile; None where nobody counts.
+    sent_bytes : int
+        Sent to other instances.
     next_timer_us : int or None
         When the next key is due by the clock, in microseconds since 1970.
     saved : SavedVersion or None
@@ -192,6 +200,10 @@ class TaskStats:
     late: Mapping[str, int] = field(default_factory=dict)
     event_times: Mapping[str, int] = field(default_factory=dict)
     next_timer_us: int | None = None
+    process: int = 0
+    grown_bytes: int = 0
+    disk_bytes: int | None = None
+    sent_bytes: int = 0
 
     @property
     def rows_out(self) -> int:

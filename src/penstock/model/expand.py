@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +21,9 @@ def expand(topology: Topology, measurements: Measurements | None = None) -> Inst
     """Expand a topology to its instances.
 
     Rates follow from the source rates, selectivities and groupings; what was measured replaces what
-    was derived. A source whose rate nobody knows reads `DERIVED_RATE_PER_S` per instance. An edge
+    was derived or declared: rates, CPU, memory, state, disk traffic and the size of tuples. With
+    another parallelism than was measured, a tuple costs what it did, and state is shared anew. A
+    source whose rate nobody knows reads `DERIVED_RATE_PER_S` per instance. An edge
     that closes a cycle carries its sender's output but does not feed it back into the rates, which
     would not settle for a selectivity of 1.
 
@@ -34,6 +37,7 @@ def expand(topology: Topology, measurements: Measurements | None = None) -> Inst
     array([ 0. ,  0. , 12.5, 12.5, 12.5, 12.5])
     """
     measured = measurements or Measurements()
+    topology = _sized(topology, measured)
     counts = np.array(list(topology.parallelism.values()), dtype=np.int64)
     first = np.concatenate(([0], np.cumsum(counts)))
     incoming = _source_rates(topology, measured)
@@ -67,13 +71,28 @@ def expand(topology: Topology, measurements: Measurements | None = None) -> Inst
         topology=topology,
         flows=tuple(flows[position] for position in range(len(topology.edges))),
         rate_in=frozen_floats(rate_in),
-        cpu_cores=frozen_floats(_cpu(topology, rate_in, first, measured)),
-        mem_mb=_per_instance(topology, lambda o: o.mem_mb + o.state_mb / o.parallelism),
-        io_mb_s=frozen_floats(
-            _per_instance(topology, lambda o: o.io_bytes_per_tuple) * rate_in / 1e6
+        cpu_cores=frozen_floats(
+            _worked(topology, rate_in, first, measured, measured.cpu_cores, _declared_cpu)
         ),
-        state_mb=_per_instance(topology, lambda o: o.state_mb / o.parallelism),
+        mem_mb=frozen_floats(_memory(topology, first, measured)),
+        io_mb_s=frozen_floats(
+            _worked(topology, rate_in, first, measured, measured.io_mb_s, _declared_io)
+        ),
+        state_mb=frozen_floats(_state(topology, first, measured)),
     )
+
+
+def _sized(topology: Topology, measured: Measurements) -> Topology:
+    """Give operators the size of tuple that they were seen to send."""
+    if not any(name in topology.index for name in measured.tuple_bytes):
+        return topology
+    operators = tuple(
+        replace(o, tuple_bytes=measured.tuple_bytes[o.name])
+        if o.name in measured.tuple_bytes
+        else o
+        for o in topology.operators
+    )
+    return replace(topology, operators=operators)
 
 
 def _source_rates(topology: Topology, measured: Measurements) -> list[FloatArray]:
@@ -97,16 +116,62 @@ def _per_instance(topology: Topology, value: Callable[[Operator], float]) -> Flo
     return frozen_floats(np.repeat([float(value(o)) for o in topology.operators], counts))
 
 
-def _cpu(
-    topology: Topology, rate_in: FloatArray, first: IntArray, measured: Measurements
+def _declared_cpu(topology: Topology, rate_in: FloatArray) -> FloatArray:
+    constant = _per_instance(topology, lambda o: o.cpu_pct) / 100.0
+    return constant + _per_instance(topology, lambda o: o.cpu_us_per_tuple) * rate_in * 1e-6
+
+
+def _declared_io(topology: Topology, rate_in: FloatArray) -> FloatArray:
+    return _per_instance(topology, lambda o: o.io_bytes_per_tuple) * rate_in / 1e6
+
+
+def _worked(
+    topology: Topology,
+    rate_in: FloatArray,
+    first: IntArray,
+    measured: Measurements,
+    seen: Mapping[str, FloatArray],
+    declared: Callable[[Topology, FloatArray], FloatArray],
 ) -> FloatArray:
-    cores = _per_instance(topology, lambda o: o.cpu_pct) / 100.0
-    cores = cores + _per_instance(topology, lambda o: o.cpu_us_per_tuple) * rate_in * 1e-6
+    """Return what the work of each instance takes: as measured, or else as declared.
+
+    Of an operator whose parallelism has changed the cost of a tuple is known.
+    """
+    needs = np.array(declared(topology, rate_in), dtype=np.float64)
     for i, operator in enumerate(topology.operators):
-        seen = measured.cpu_cores.get(operator.name)
-        if seen is not None and len(seen) == operator.parallelism:
-            cores[first[i] : first[i + 1]] = seen
-    return np.asarray(cores, dtype=np.float64)
+        own, tuples = seen.get(operator.name), measured.tuples_per_s.get(operator.name)
+        span = slice(first[i], first[i + 1])
+        if own is None:
+            continue
+        if len(own) == operator.parallelism:
+            needs[span] = own
+        elif tuples is not None and len(tuples) == len(own) and tuples.sum() > 0:
+            needs[span] = rate_in[span] * float(own.sum() / tuples.sum())
+    return needs
+
+
+def _state(topology: Topology, first: IntArray, measured: Measurements) -> FloatArray:
+    """State of each instance; what was measured before a change of parallelism is shared anew."""
+    state = np.array(_per_instance(topology, lambda o: o.state_mb / o.parallelism))
+    for i, operator in enumerate(topology.operators):
+        own = measured.state_mb.get(operator.name)
+        if own is not None:
+            span = slice(first[i], first[i + 1])
+            same = len(own) == operator.parallelism
+            state[span] = own if same else float(own.sum()) / operator.parallelism
+    return state
+
+
+def _memory(topology: Topology, first: IntArray, measured: Measurements) -> FloatArray:
+    """Memory of each instance with its state; as declared until it was measured."""
+    memory = _per_instance(topology, lambda o: o.mem_mb) + _state(topology, first, measured)
+    for i, operator in enumerate(topology.operators):
+        own = measured.mem_mb.get(operator.name)
+        if own is not None:
+            span = slice(first[i], first[i + 1])
+            same = len(own) == operator.parallelism
+            memory[span] = own if same else float(own.sum()) / operator.parallelism
+    return memory
 
 
 def _shares(edge: Edge, count: int) -> FloatArray:

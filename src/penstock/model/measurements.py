@@ -18,6 +18,20 @@ from penstock.common.errors import InvalidValue
 
 EdgeKey = tuple[str, str]
 
+#: What is measured of a node.
+RESOURCES = ("cpu", "mem", "io", "network")
+
+#: Measurements that have a figure for each instance of an operator.
+BY_INSTANCE = (
+    "tuples_per_s",
+    "cpu_cores",
+    "mem_mb",
+    "state_mb",
+    "sent_mb_s",
+    "received_mb_s",
+    "io_mb_s",
+)
+
 
 def trimmed_mean(samples: Sequence[float]) -> float | None:
     """Mean of a window with its largest and its smallest sample left out.
@@ -51,14 +65,25 @@ def trimmed_mean_arrays(samples: Sequence[FloatArray]) -> FloatArray:
 
 @dataclass(frozen=True)
 class Utilisation:
-    """Measured use of one node, as fractions of its capacity; None where nothing was measured."""
+    """Measured use of one node, as fractions of its capacity; None where nothing was measured.
+
+    Parameters
+    ----------
+    cpu, mem : float or None
+        Cores and memory.
+    io : float or None
+        Disk traffic.
+    network : float or None
+        What its link sends or receives, whichever is more.
+    """
 
     cpu: float | None = None
     mem: float | None = None
     io: float | None = None
+    network: float | None = None
 
     def __post_init__(self) -> None:
-        for parameter in ("cpu", "mem", "io"):
+        for parameter in RESOURCES:
             value = getattr(self, parameter)
             if value is not None and (not math.isfinite(value) or value < 0):
                 raise InvalidValue(parameter, "a utilisation", "at least 0 or left out", value)
@@ -78,6 +103,12 @@ class Sample:
         Tuples between the instances of two operators, source instances in rows.
     cpu_s : mapping of str to array
         CPU seconds of each instance. Operators that were not measured are absent.
+    busy : mapping of str to float
+        Part of the time of an operator's instances in which a processor works for them.
+    mem_mb, state_mb : mapping of str to array
+        Memory that each instance takes, its state included; state of it that a move would carry.
+    sent_mb, received_mb, io_mb : mapping of str to array
+        What each instance sent to others, received, and read from and wrote to disks.
     nodes : mapping of str to Utilisation
     latency_ms : float or None
         End to end, over the tuples that were committed in the interval.
@@ -87,6 +118,12 @@ class Sample:
     tuples_in: Mapping[str, FloatArray] = field(default_factory=dict)
     transferred: Mapping[EdgeKey, FloatArray] = field(default_factory=dict)
     cpu_s: Mapping[str, FloatArray] = field(default_factory=dict)
+    busy: Mapping[str, float] = field(default_factory=dict)
+    mem_mb: Mapping[str, FloatArray] = field(default_factory=dict)
+    state_mb: Mapping[str, FloatArray] = field(default_factory=dict)
+    sent_mb: Mapping[str, FloatArray] = field(default_factory=dict)
+    received_mb: Mapping[str, FloatArray] = field(default_factory=dict)
+    io_mb: Mapping[str, FloatArray] = field(default_factory=dict)
     nodes: Mapping[str, Utilisation] = field(default_factory=dict)
     latency_ms: float | None = None
 
@@ -109,6 +146,14 @@ class Measurements:
         Tuples per second that each instance processed.
     cpu_cores : mapping of str to array
         Cores that each instance used, measured or attributed.
+    busy : mapping of str to float
+        Part of the time of an operator's instances in which a processor worked for them.
+    mem_mb, state_mb : mapping of str to array
+        Memory that each instance takes, its state included; state of it that a move would carry.
+    sent_mb_s, received_mb_s, io_mb_s : mapping of str to array
+        What each instance sends to others, receives, and reads from and writes to disks.
+    tuple_bytes : mapping of str to float
+        Size of a tuple that an operator sends, as it is sent.
     nodes : mapping of str to Utilisation
     partition_rates : mapping of str to array
         Tuples per second of each router partition of an operator.
@@ -124,6 +169,13 @@ class Measurements:
     rates: Mapping[EdgeKey, FloatArray] = field(default_factory=dict)
     tuples_per_s: Mapping[str, FloatArray] = field(default_factory=dict)
     cpu_cores: Mapping[str, FloatArray] = field(default_factory=dict)
+    busy: Mapping[str, float] = field(default_factory=dict)
+    mem_mb: Mapping[str, FloatArray] = field(default_factory=dict)
+    state_mb: Mapping[str, FloatArray] = field(default_factory=dict)
+    sent_mb_s: Mapping[str, FloatArray] = field(default_factory=dict)
+    received_mb_s: Mapping[str, FloatArray] = field(default_factory=dict)
+    io_mb_s: Mapping[str, FloatArray] = field(default_factory=dict)
+    tuple_bytes: Mapping[str, float] = field(default_factory=dict)
     nodes: Mapping[str, Utilisation] = field(default_factory=dict)
     partition_rates: Mapping[str, FloatArray] = field(default_factory=dict)
     hot_keys: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
@@ -131,7 +183,7 @@ class Measurements:
     rate_cv: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("rates", "tuples_per_s", "cpu_cores", "partition_rates"):
+        for name in ("rates", *BY_INSTANCE, "partition_rates"):
             arrays: dict[Any, FloatArray] = {}
             for key, values in getattr(self, name).items():
                 array = frozen_floats(values)
@@ -141,11 +193,11 @@ class Measurements:
                     )
                 arrays[key] = array
             object.__setattr__(self, name, MappingProxyType(arrays))
-        for name, rate in self.source_rates.items():
-            if not math.isfinite(rate) or rate < 0:
-                raise InvalidValue(
-                    "source_rates", f"source {name!r}", "finite and not negative", rate
-                )
+        for name in ("source_rates", "busy", "tuple_bytes"):
+            for operator, value in getattr(self, name).items():
+                if not math.isfinite(value) or value < 0:
+                    owner = f"source {operator!r}" if name == "source_rates" else repr(operator)
+                    raise InvalidValue(name, owner, "finite and not negative", value)
 
     @classmethod
     def from_samples(cls, samples: Sequence[Sample], sources: Sequence[str]) -> Measurements:
@@ -167,6 +219,14 @@ class Measurements:
             rates=_trimmed_by_key([(s.transferred, s.duration_s) for s in samples]),
             tuples_per_s=tuples,
             cpu_cores=_trimmed_by_key([(s.cpu_s, s.duration_s) for s in samples]),
+            busy=_trimmed_values([s.busy for s in samples]),
+            mem_mb=_trimmed_by_key([(s.mem_mb, 1.0) for s in samples]),
+            # State only grows and shrinks slowly: what it is now counts.
+            state_mb={name: mb for s in samples for name, mb in s.state_mb.items()},
+            sent_mb_s=_trimmed_by_key([(s.sent_mb, s.duration_s) for s in samples]),
+            received_mb_s=_trimmed_by_key([(s.received_mb, s.duration_s) for s in samples]),
+            io_mb_s=_trimmed_by_key([(s.io_mb, s.duration_s) for s in samples]),
+            tuple_bytes=_tuple_bytes(samples),
             nodes=_trimmed_nodes(samples),
             latency_ms=trimmed_mean([s.latency_ms for s in samples if s.latency_ms is not None]),
             rate_cv=float(np.std(totals) / mean) if len(totals) >= 3 and mean > 0 else None,
@@ -231,4 +291,26 @@ def _trimmed_nodes(samples: Sequence[Sample]) -> dict[str, Utilisation]:
         seen = [getattr(s.nodes[name], resource) for s in samples if name in s.nodes]
         return trimmed_mean([value for value in seen if value is not None])
 
-    return {n: Utilisation(mean(n, "cpu"), mean(n, "mem"), mean(n, "io")) for n in names}
+    return {n: Utilisation(*(mean(n, resource) for resource in RESOURCES)) for n in names}
+
+
+def _trimmed_values(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """`trimmed_mean` for every key."""
+    series: dict[str, list[float]] = {}
+    for values in samples:
+        for name, value in values.items():
+            series.setdefault(name, []).append(value)
+    means = {name: trimmed_mean(values) for name, values in series.items()}
+    return {name: mean for name, mean in means.items() if mean is not None}
+
+
+def _tuple_bytes(samples: Sequence[Sample]) -> dict[str, float]:
+    """Bytes for each tuple that an operator sent, over the whole window."""
+    sent: dict[str, float] = {}
+    tuples: dict[str, float] = {}
+    for sample in samples:
+        for name, mb in sample.sent_mb.items():
+            sent[name] = sent.get(name, 0.0) + float(np.sum(mb)) * 1e6
+            leaving = sum(float(np.sum(t)) for (s, _), t in sample.transferred.items() if s == name)
+            tuples[name] = tuples.get(name, 0.0) + leaving
+    return {name: size / tuples[name] for name, size in sent.items() if tuples[name] > 0}

@@ -26,8 +26,12 @@ from penstock.model import (
     Utilisation,
 )
 from penstock.model.load import lin
+from penstock.model.measurements import BY_INSTANCE, RESOURCES
 
 SEPARATOR = "/"
+
+#: Measurements by operator of which each topology has its own.
+SIDE_BY_SIDE = (*BY_INSTANCE, "source_rates", "busy", "tuple_bytes", "partition_rates", "hot_keys")
 
 V = TypeVar("V")
 
@@ -145,17 +149,16 @@ def join_measurements(parts: Mapping[str, Measurements]) -> Measurements:
     swings = [m.rate_cv for m in parts.values() if m.rate_cv is not None]
     latencies = [m.latency_ms for m in parts.values() if m.latency_ms is not None]
     return Measurements(
-        source_rates=_by_operator({n: m.source_rates for n, m in parts.items()}),
         rates={
             (_joined(name, source), _joined(name, target)): rates
             for name, m in parts.items()
             for (source, target), rates in m.rates.items()
         },
-        tuples_per_s=_by_operator({n: m.tuples_per_s for n, m in parts.items()}),
-        cpu_cores=_by_operator({n: m.cpu_cores for n, m in parts.items()}),
+        **{
+            field: _by_operator({n: getattr(m, field) for n, m in parts.items()})
+            for field in SIDE_BY_SIDE
+        },
         nodes=_join_nodes([m.nodes for m in parts.values()]),
-        partition_rates=_by_operator({n: m.partition_rates for n, m in parts.items()}),
-        hot_keys=_by_operator({n: m.hot_keys for n, m in parts.items()}),
         latency_ms=max(latencies, default=None),
         rate_cv=max(swings, default=None),
     )
@@ -167,7 +170,7 @@ def _join_nodes(parts: list[Mapping[str, Utilisation]]) -> dict[str, Utilisation
         return max((v for v in values if v is not None), default=None)
 
     names = dict.fromkeys(name for part in parts for name in part)
-    return {n: Utilisation(most(n, "cpu"), most(n, "mem"), most(n, "io")) for n in names}
+    return {n: Utilisation(*(most(n, resource) for resource in RESOURCES)) for n in names}
 
 
 def _join_costs(parts: Mapping[str, Cost]) -> Cost:

@@ -5,12 +5,10 @@ It knows nothing of Spark: a backend brings the messages here and takes them awa
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from penstock.engine.state.backup import StoreFragments
 from penstock.engine.state.task_state import TaskState, WorkingState
 from penstock.engine.task.exchange import TaskInput, TaskOutput
 from penstock.engine.task.hot_keys import SplitKeys
+from penstock.engine.task.process import ProcessUse, resident_bytes
 from penstock.model import PenstockError
 from penstock.pipeline.keyed.protocols import Keyed, Process, Watermarks
 from penstock.pipeline.keyed.sessions import SessionWindowed
@@ -99,7 +98,8 @@ class _Task:
 
     def run(self, rows: Iterable[tuple[str, pa.Table]]) -> Iterator[tuple[int, bytes]]:
         """Run the steps of the vertex, and yield what the instance sends, statistics last."""
-        cpu, wall = time.process_time(), time.perf_counter()
+        cpu, wall, use = time.process_time(), time.perf_counter(), ProcessUse()
+        sent_bytes = 0
         failed: StepFailed | StateLost | None = None
         try:
             self._run_head(rows)
@@ -109,7 +109,11 @@ class _Task:
         if failed is not None:
             yield self._packed(DRIVER, TaskError(failed))
         else:
-            for to, message in chain(self.output.messages, self.backup):
+            for to, message in self.output.messages:
+                hop, packed = self._packed(to, message)
+                sent_bytes += len(packed) if to != DRIVER else 0
+                yield hop, packed
+            for to, message in self.backup:
                 yield self._packed(to, message)
         state, metrics = self.state, self.output.metrics
         stats = TaskStats(
@@ -132,7 +136,11 @@ class _Task:
             migrated=None if state is None else state.migrated,
             cpu_s=time.process_time() - cpu,
             wall_s=time.perf_counter() - wall,
-            rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            rss_bytes=resident_bytes(),
+            process=use.process,
+            grown_bytes=use.grown(),
+            disk_bytes=use.disk(),
+            sent_bytes=sent_bytes,
         )
         yield self._packed(DRIVER, stats)
 

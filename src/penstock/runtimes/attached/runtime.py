@@ -188,12 +188,11 @@ class AttachedRuntime:
             cluster = self._look()
             processed, arriving = self.window.rates()
             sources = [s.name for s in self.graph.stages if s.kind is Kind.SOURCE]
-            cores = {node.name: node.cpu_cores for node in cluster.nodes}
             return Observation(
                 now_s=self._clock() - self._began,
                 batch=self._batch,
                 cluster=cluster,
-                measurements=self.window.measurements(sources, cores),
+                measurements=self.window.measurements(sources, cluster),
                 batch_ms=self.window.batch_ms,
                 throughput_per_s=processed,
                 arriving_per_s=arriving,

@@ -95,6 +95,7 @@ class BatchLoop:
         self._last_start: float | None = None
         self._promise = ""
         self._state_told = 0.0
+        self._state_bytes: dict[str, list[int]] = {}
         self._cause: PenstockError | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-run", daemon=True)
 
@@ -247,7 +248,13 @@ class BatchLoop:
         interval_s = spent_s if before is None else started - before
         observed = self._with_context(observed, result, interval_s)
         execution.recorder.batch(observed)
-        execution.window.add(observed, interval_s, observed.batch.queue_length, result.stats)
+        execution.window.add(
+            observed,
+            interval_s,
+            observed.batch.queue_length,
+            result.stats,
+            state_bytes=self._state_bytes,
+        )
         if result.inband is not None:
             if result.inband.failed:
                 execution.recorder.plan(execution.plan)
@@ -296,6 +303,10 @@ class BatchLoop:
             ids = execution.executors.executor_ids
             state = state_of(driver.registry, {e: at.rpartition("/")[0] for at, e in ids.items()})
         return replace(
+            self._state_bytes = {
+                name: [int(one["size_bytes"]) for one in instances]
+                for name, instances in state.items()
+            }
             observed,
             nodes=node_records(execution.id, number, cluster, observed.instances, interval_s),
             operators=operator_records(

@@ -187,8 +187,7 @@ class Execution:
     def measurements(self) -> Measurements | None:
         """Return what the batches since the last change of plan showed; None of too few."""
         sources = [v.name for v in self.job_graph.vertices if v.kind is Kind.SOURCE]
-        cores = {node.name: node.cpu_cores for node in self.executors.cluster.nodes}
-        return self.window.measurements(sources, cores)
+        return self.window.measurements(sources, self.executors.cluster)
 
     def request(self, running: Plan | None) -> Request:
         """Put the question for a plan to a strategy, without measurements."""

@@ -11,7 +11,8 @@ import numpy as np
 
 from penstock.common.arrays import FloatArray
 from penstock.engine.messages import TaskStats
-from penstock.model import Measurements, Sample, Utilisation
+from penstock.model import Cluster, Measurements, Sample
+from penstock.runtimes.spark.instance_use import busy_share, node_use, resources
 from penstock.runtimes.spark.monitor import Observed
 from penstock.store.histogram import Histogram
 from penstock.store.records import InstanceRecord
@@ -47,6 +48,8 @@ class Seen:
     hot_keys : mapping of str to mapping of int to int
     costs : tuple of InstanceRecord
         What instances are charged with.
+    state_bytes : mapping of str to sequence of int
+        State of each instance of an operator, as far as it was looked at.
     """
 
     observed: Observed
@@ -55,6 +58,7 @@ class Seen:
     partitions: Mapping[str, FloatArray]
     hot_keys: Mapping[str, Mapping[int, int]]
     costs: tuple[InstanceRecord, ...]
+    state_bytes: Mapping[str, Sequence[int]]
 
 
 class MeasurementWindow:
@@ -71,6 +75,7 @@ class MeasurementWindow:
         waiting: int,
         stats: Sequence[TaskStats] = (),
         costs: Sequence[InstanceRecord] | None = None,
+        state_bytes: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         """Take note of a batch.
 
@@ -80,6 +85,8 @@ class MeasurementWindow:
             Rows by router partition and by hot key, where tasks counted them.
         costs : sequence of InstanceRecord, optional
             What instances are charged with, where that is not what they took by themselves.
+        state_bytes : mapping of str to sequence of int, optional
+            State of each instance, where somebody looked.
         """
         partitions: dict[str, FloatArray] = {}
         hot: dict[str, dict[int, int]] = {}
@@ -93,7 +100,8 @@ class MeasurementWindow:
                 for key, rows in keys.items():
                     total[key] = total.get(key, 0) + rows
         charged = observed.instances if costs is None else tuple(costs)
-        seen = Seen(observed, max(interval_s, 1e-3), waiting, partitions, hot, charged)
+        found_state = dict(state_bytes or {})
+        seen = Seen(observed, max(interval_s, 1e-3), waiting, partitions, hot, charged, found_state)
         self._seen.append(seen)
         self._recent.append(seen)
 
@@ -121,8 +129,14 @@ class MeasurementWindow:
         """Source tuples that waited after the last batch."""
         return self._recent[-1].waiting if self._recent else 0
 
-    def rates(self) -> tuple[float, float]:
-        """Source tuples a second that were processed, and that came in the last few batches."""
+    def rates(self, *, waiting: bool = True) -> tuple[float, float]:
+        """Source tuples a second that were processed, and that came in the last few batches.
+
+        Parameters
+        ----------
+        waiting : bool
+            Count those that came and wait, too.
+        """
         seen = list(self._recent)
         if not seen:
             return 0.0, 0.0
@@ -132,7 +146,8 @@ class MeasurementWindow:
         if not late:
             return processed_per_s, processed_per_s
         came = sum(one.observed.batch.rows_in + one.observed.batch.dropped for one in late)
-        came += late[-1].waiting - before.waiting
+        if waiting:
+            came += late[-1].waiting - before.waiting
         return processed_per_s, max(0.0, came / sum(one.interval_s for one in late))
 
     def latency_ms(self) -> dict[str, float]:
@@ -148,22 +163,20 @@ class MeasurementWindow:
         remote = sum(one.observed.batch.remote_bytes for one in self._recent)
         return remote / total if total else None
 
-    def measurements(
-        self, sources: Sequence[str], cores: Mapping[str, float]
-    ) -> Measurements | None:
+    def measurements(self, sources: Sequence[str], cluster: Cluster) -> Measurements | None:
         """Reduce the window to what strategies read; None while it is too short.
 
         Parameters
         ----------
         sources : sequence of str
             Vertices that are sources.
-        cores : mapping of str to float
-            Of each node.
+        cluster : Cluster
+            The nodes, with what they have.
         """
         if len(self._seen) < LEAST:
             return None
         slow = stragglers([one.observed.instances for one in self._seen])
-        samples = [_sample(one, slow, cores) for one in self._seen]
+        samples = [_sample(one, slow, cluster) for one in self._seen]
         seconds = sum(one.interval_s for one in self._seen)
         partitions: dict[str, FloatArray] = {}
         hot: dict[str, dict[int, float]] = {}
@@ -233,7 +246,7 @@ def slowness(instances: Sequence[InstanceRecord]) -> dict[str, float]:
     return {node: median(values) for node, values in ratios.items()}
 
 
-def _sample(one: Seen, slow: Mapping[str, float], cores: Mapping[str, float]) -> Sample:
+def _sample(one: Seen, slow: Mapping[str, float], cluster: Cluster) -> Sample:
     """Turn a batch into a sample, in which a slow node's instances cost what they should."""
     tuples: dict[str, list[float]] = {}
     spent: dict[str, list[float]] = {}
@@ -242,16 +255,24 @@ def _sample(one: Seen, slow: Mapping[str, float], cores: Mapping[str, float]) ->
         seconds = (record.run_ms or 0.0) / 1000.0 / slow.get(record.node, 1.0)
         tuples.setdefault(record.operator, []).append(float(record.tuples_in))
         spent.setdefault(record.operator, []).append(seconds)
-        part = seconds / one.interval_s / cores.get(record.node, 1.0)
-        use[record.node] = use.get(record.node, 0.0) + part
+        use[record.node] = use.get(record.node, 0.0) + seconds / one.interval_s
+    cores = dict(zip(cluster.names, cluster.cpu_cores.tolist(), strict=True))
+    cpu = {
+        node: busy / cores.get(node, 1.0) + 1.0 - 1.0 / slow.get(node, 1.0)
+        for node, busy in use.items()
+    }
+    taken = resources(one.observed.uses, one.state_bytes)
     return Sample(
         duration_s=one.interval_s,
         tuples_in={name: np.array(values) for name, values in tuples.items()},
         transferred={(e.source, e.target): e.matrix for e in one.observed.edges},
         cpu_s={name: np.array(values) for name, values in spent.items()},
-        nodes={
-            node: Utilisation(cpu=share + 1.0 - 1.0 / slow.get(node, 1.0))
-            for node, share in use.items()
-        },
+        busy=busy_share(one.observed.uses, one.observed.instances),
+        mem_mb=taken.mem_mb,
+        state_mb=taken.state_mb,
+        sent_mb=taken.sent_mb,
+        received_mb=taken.received_mb,
+        io_mb=taken.io_mb,
+        nodes=node_use(one.observed.uses, cpu, cluster, one.interval_s),
         latency_ms=one.observed.batch.latency.mean_ms,
     )

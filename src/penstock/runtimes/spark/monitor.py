@@ -11,6 +11,7 @@ from penstock.engine.driver.driver import BatchResult
 from penstock.engine.job_graph import JobGraph
 from penstock.engine.task.exchange import STAMP_STEP_US
 from penstock.model import Kind, Plan
+from penstock.runtimes.spark.instance_use import InstanceUse, instance_uses
 from penstock.runtimes.spark.jvm import TaskFact
 from penstock.store import (
     BatchRecord,
@@ -27,7 +28,13 @@ _SUCCESS = "SUCCESS"
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """One batch as the store keeps it, and the rows that went astray in it."""
+    """One batch as the store keeps it, and the rows that went astray in it.
+
+    Parameters
+    ----------
+    uses : tuple of InstanceUse
+        What instances took; the store does not keep it.
+    """
 
     batch: BatchRecord
     instances: tuple[InstanceRecord, ...]
@@ -36,6 +43,7 @@ class Observed:
     duplicated: int
     nodes: tuple[NodeRecord, ...] = ()
     operators: tuple[OperatorRecord, ...] = ()
+    uses: tuple[InstanceUse, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,9 @@ def observe(
         },
     )
     lost, duplicated = _astray(job_graph, result)
-    return Observed(batch, instances, _edges(run, job_graph, result), lost, duplicated)
+    edges = _edges(run, job_graph, result)
+    uses = instance_uses(job_graph, plan, result, ran)
+    return Observed(batch, instances, edges, lost, duplicated, uses=uses)
 
 
 def _phases(ran: Mapping[tuple[int, int], TaskFact], duration_ms: float) -> dict[str, float]:

@@ -60,7 +60,7 @@ class SparkRuntime:
             now_s=run.elapsed_s,
             batch=run.driver.batch,
             cluster=cluster,
-            measurements=window.measurements(sources, {n.name: n.cpu_cores for n in cluster.nodes}),
+            measurements=window.measurements(sources, cluster),
             batch_ms=window.batch_ms,
             throughput_per_s=processed,
             arriving_per_s=incoming,
