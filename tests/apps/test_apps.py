@@ -155,7 +155,7 @@ def test_shape(name: str) -> None:
     source = app.source(500, rows=10)
     whole, split = (JobGraph.of(app.pipeline(source, chain=chain)) for chain in (True, False))
     assert len(whole.vertices) <= len(split.vertices)
-    assert {step.name for step, _ in whole.sinks()} == set(app.keys)
+    assert {step.name for step, _ in whole.sinks} == set(app.keys)
     topology = split.topology(2)
     assert topology.operators[0].rate_per_s == pytest.approx(500)
     assert all(operator.cpu_us_per_tuple > 0 for operator in topology.operators)

@@ -150,7 +150,7 @@ class JobGraph:
 
     @cached_property
     def by_name(self) -> Mapping[str, Vertex]:
-        """Return the vertices by name."""
+        """The vertices by name."""
         return {vertex.name: vertex for vertex in self.vertices}
 
     @cached_property
@@ -158,24 +158,27 @@ class JobGraph:
         """Names of the vertices by depth."""
         return self.topology(1).layers
 
-    def edges_from(self, step: str) -> tuple[JobEdge, ...]:
-        """Return the edges that start at a step."""
-        return tuple(edge for edge in self.edges if edge.from_step == step)
-
-    def sinks(self) -> tuple[tuple[Step, Sink], ...]:
-        """Return the steps that are sinks, each with its sink."""
-        return tuple((step, step.sink) for step in self.pipeline.steps if step.sink is not None)
-
-    def step(self, name: str) -> Step:
-        """Return a step by its name."""
-        return self.pipeline.steps[self._step_numbers[name]]
-
-    def step_number(self, name: str) -> int:
-        """Return the position of a step in the pipeline, which messages have in their header."""
-        return self._step_numbers[name]
+    @cached_property
+    def edges_from(self) -> Mapping[str, tuple[JobEdge, ...]]:
+        """The edges that start at each step."""
+        return {
+            name: tuple(edge for edge in self.edges if edge.from_step == name)
+            for name in self.children
+        }
 
     @cached_property
-    def _step_numbers(self) -> Mapping[str, int]:
+    def sinks(self) -> tuple[tuple[Step, Sink], ...]:
+        """The steps that are sinks, each with its sink."""
+        return tuple((step, step.sink) for step in self.pipeline.steps if step.sink is not None)
+
+    @cached_property
+    def steps(self) -> Mapping[str, Step]:
+        """The steps by name."""
+        return {step.name: step for step in self.pipeline.steps}
+
+    @cached_property
+    def step_numbers(self) -> Mapping[str, int]:
+        """Position of each step in the pipeline, which messages have in their header."""
         return {step.name: number for number, step in enumerate(self.pipeline.steps)}
 
     def for_workers(self) -> JobGraph:

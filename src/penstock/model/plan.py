@@ -147,6 +147,13 @@ class Plan:
             start += count
         return MappingProxyType(spots)
 
+    @cached_property
+    def locations(self) -> Mapping[str, tuple[str, ...]]:
+        """Spot of every instance as text, such as ``node-1/0``, by operator."""
+        return MappingProxyType(
+            {name: tuple(map(str, spots)) for name, spots in self.placement.items()}
+        )
+
     def node_of_in(self, cluster: Cluster) -> IntArray:
         """Node of each instance as its position in another cluster; -1 where it is gone."""
         table = np.array([cluster.index.get(name, -1) for name in self.nodes], dtype=np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy.typing as npt
@@ -84,7 +85,7 @@ class Link:
                 "'choose' out, or group by 'custom'"
             )
 
-    @property
+    @cached_property
     def by_key(self) -> bool:
         """Whether the key of a tuple decides where it goes."""
         return self.grouping in BY_KEY
@@ -289,6 +290,11 @@ class Step:
     hints: Hints = field(default_factory=Hints)
     splittable: bool = False
     late_for: str | None = None
+
+    @cached_property
+    def wants_origin(self) -> bool:
+        """Whether the function also takes the name of the step that its batch came from."""
+        return wants_origin(self.function)
 
 
 def wants_origin(function: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from penstock.common.errors import InvalidValue
@@ -66,12 +67,12 @@ class StateConfig:
         if not self.memory_mb > 0:
             raise InvalidValue("memory_mb", "the state config", "more than 0", self.memory_mb)
 
-    @property
+    @cached_property
     def by_peers(self) -> bool:
         """Whether nodes keep state, and fragments of the state of others."""
         return self.mode != "checkpoint"
 
-    @property
+    @cached_property
     def in_checkpoint(self) -> bool:
         """Whether the checkpoint has the state."""
         return self.mode != "peers"

@@ -20,6 +20,7 @@ from penstock.engine.state.handles import StateHandle, committed_handles
 from penstock.engine.state.registry import StateRegistry
 from penstock.engine.task.hot_keys import reduction
 from penstock.model import InvalidValue, Plan
+from penstock.pipeline.keyed.protocols import EventTimed
 from penstock.pipeline.keyed.timed import advanced_watermarks
 from penstock.state.backup.placement import Tolerance
 from penstock.state.config import StateConfig
@@ -104,9 +105,10 @@ class Driver:
         self.transition = PlanTransition(
             job_graph, backend, self.registry, self.progress, plan, on_error
         )
+        self._event_timed = [s for s in job_graph.pipeline.steps if isinstance(s.keyed, EventTimed)]
         #: The last batch that was begun.
         self._attempted = -1
-        for _, sink in job_graph.sinks():
+        for _, sink in job_graph.sinks:
             sink.start(self.progress.commit_log.identity())
             sink.recover(self.batch)
         self.adopt(plan)
@@ -223,11 +225,10 @@ class Driver:
         result = BatchResult(spec.batch_id, spec, ranges, stats, written)
         self._record_saved(spec, messages, stats)
         inband = self.transition.finish_inband(result) or migrated
-        watermarks = advanced_watermarks(
-            self.job_graph.pipeline.steps,
-            self.progress.watermarks,
-            [one.event_times for one in stats],
-        )
+        watermarks: dict[str, int] = {}
+        if self._event_timed:
+            times = [one.event_times for one in stats]
+            watermarks = advanced_watermarks(self._event_timed, self.progress.watermarks, times)
         due = [one.next_timer_us for one in stats if one.next_timer_us is not None]
         self.progress.commit_batch(
             spec.version,
@@ -239,7 +240,8 @@ class Driver:
             min(due, default=None),
         )
         self.transition.committed()
-        self._start_backup()
+        if self.registry.state_config.by_peers:
+            self._start_backup()
         return replace(result, inband=inband)
 
     def _run_tasks(self, ranges: Ranges) -> tuple[BatchSpec, list[object], MigrationResult | None]:
@@ -274,7 +276,7 @@ class Driver:
     def _recover_sinks(self) -> None:
         """Remove what another attempt at the batch staged: it may be of other instances."""
         if self._attempted == self.next_batch:
-            for _, sink in self.job_graph.sinks():
+            for _, sink in self.job_graph.sinks:
                 sink.recover(self.batch)
         self._attempted = self.next_batch
 
@@ -288,13 +290,16 @@ class Driver:
             for message in messages
             if isinstance(message, SegmentMessage)
         }
-        async_backup = self.transition.migrator.async_backup
         saved = {(one.vertex, one.instance): one.saved for one in stats if one.saved is not None}
-        for key, version in saved.items():
-            segment = self.registry.record_saved(spec, *key, version)
-            if segment is not None and segment.on_driver:
-                async_backup.add(segment, bytes(segments[key]))
-        async_backup.batch_saved(saved.values())
+        backups = {
+            key: self.registry.record_saved(spec, *key, version) for key, version in saved.items()
+        }
+        if self.registry.state_config.by_peers:
+            async_backup = self.transition.migrator.async_backup
+            for key, segment in backups.items():
+                if segment is not None and segment.on_driver:
+                    async_backup.add(segment, bytes(segments[key]))
+            async_backup.batch_saved(saved.values())
 
     def _start_backup(self) -> None:
         """Start an asynchronous backup when one is due and no state is being pre-copied."""

@@ -34,7 +34,7 @@ def merge_shared_rows(
     shares: dict[str, bytes] = {}
     for name, found in tables.items():
         try:
-            rows, left = merge_split_keys(job_graph.step(name).keyed, found)
+            rows, left = merge_split_keys(job_graph.steps[name].keyed, found)
         except Exception as error:
             cause = f"{type(error).__name__}: {error} (while split keys were merged)"
             raise StepFailed(name, 0, batch_id, cause, "[]") from error
@@ -70,7 +70,7 @@ def commit_sinks(
             name = job_graph.pipeline.steps[message.step].name
             rows.setdefault(name, []).append(decode(message.body))
     written = {}
-    for step, sink in job_graph.sinks():
+    for step, sink in job_graph.sinks:
         merged = [emitted[link.source] for link in step.links if link.source in emitted]
         staged = [one.staged[step.name] for one in stats if step.name in one.staged]
         if sink.on_workers:

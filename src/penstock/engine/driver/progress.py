@@ -48,7 +48,8 @@ class Progress:
     batch : int
         The last committed batch; -1 before the first.
     state : dict
-        By stateful vertex: its committed state, as `StateHandle.to_dict` wrote it.
+        By stateful vertex: its committed state, from which `committed_handles` makes a
+        `StateHandle`.
     shares : dict of str to bytes
         By step: shares of split keys; the owners of the keys get them with the next batch.
     watermarks, previous_watermarks : dict of str to int
@@ -208,7 +209,7 @@ class Progress:
             **WRITTEN,
             "fingerprint": self._fingerprint,
             "positions": positions,
-            "state": {name: handle.to_dict() for name, handle in handles.items()},
+            "state": {name: _plain(handle) for name, handle in handles.items()},
             "shares": {name: b64encode(body).decode() for name, body in shares.items()},
             "watermarks": watermarks,
             "previous_watermarks": self.watermarks,
@@ -226,13 +227,20 @@ class Progress:
         pending, done = self.pending(), self.last_commit()
         done.update(WRITTEN)
         done["fingerprint"] = self._fingerprint
-        done["state"] = {name: handle.to_dict() for name, handle in handles.items()}
+        done["state"] = {name: _plain(handle) for name, handle in handles.items()}
         done["pending"] = None if pending is None else {n: list(c) for n, c in pending.items()}
         self.commit_log.commit(self.number, done)
 
 
 def _clock_us() -> int:
     return time.time_ns() // 1000
+
+
+def _plain(handle: StateHandle) -> dict[str, Any]:
+    return {
+        "partitions": None if handle.table is None else list(handle.table.partitions),
+        "versions": [instance.version for instance in handle.instances],
+    }
 
 
 def _ranges(cuts: Mapping[str, Any]) -> Ranges:

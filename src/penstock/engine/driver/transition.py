@@ -93,7 +93,7 @@ class PlanTransition:
         inband, registry, progress = self.inband, self.registry, self.progress
         # What is repartitioned may be more than the driver can have in memory.
         repartitions = inband is not None and bool(inband.repartitioning.senders)
-        overdue = self.migrator.async_backup.overdue
+        overdue = registry.state_config.by_peers and self.migrator.async_backup.overdue
         backup = registry.assign_backup(
             self.plan, synchronous=synchronous or repartitions or overdue
         )
@@ -105,7 +105,7 @@ class PlanTransition:
             parallelism=dict(self.plan.parallelism),
             routing=dict(self.plan.routing),
             ranges=dict(ranges),
-            locations={name: tuple(map(str, spots)) for name, spots in self.plan.placement.items()},
+            locations=dict(self.plan.locations),
             state_config=registry.state_config_under(self.plan),
             bases={n: tuple(i.version for i in h.instances) for n, h in handles.items()},
             backed_up={n: tuple(i.backed_up for i in h.instances) for n, h in handles.items()},

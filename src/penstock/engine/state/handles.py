@@ -62,13 +62,6 @@ class StateHandle:
         """Whether no instance has saved any state yet."""
         return all(instance.version < 0 for instance in self.instances)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for the commit log."""
-        return {
-            "partitions": None if self.table is None else list(self.table.partitions),
-            "versions": [instance.version for instance in self.instances],
-        }
-
 
 def committed_handles(job_graph: JobGraph, committed: Mapping[str, Any]) -> dict[str, StateHandle]:
     """Return the handles of all stateful vertices, as the commit log has them; {} is nothing."""

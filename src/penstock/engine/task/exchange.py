@@ -187,7 +187,7 @@ class TaskOutput:
 
     def send_shared(self, step: str, table: pa.Table) -> None:
         """Send what this instance made of split keys to the driver."""
-        number = self.job_graph.step_number(step)
+        number = self.job_graph.step_numbers[step]
         self.messages.append((DRIVER, SharedRows(number, self.instance, encode(table))))
 
     def add_to_sink(self, step: str, table: pa.Table) -> None:
@@ -196,7 +196,7 @@ class TaskOutput:
 
     def flush_sinks(self) -> None:
         """Give each sink its rows at once: a second write would replace the first."""
-        for step, sink in self.job_graph.sinks():
+        for step, sink in self.job_graph.sinks:
             if step.name not in self._sink_rows:
                 continue
             table = self.user_code.together(step.name, self._sink_rows[step.name])
@@ -209,7 +209,7 @@ class TaskOutput:
                 if file is not None:
                     self.staged[step.name] = file
             else:
-                number = self.job_graph.step_number(step.name)
+                number = self.job_graph.step_numbers[step.name]
                 self.messages.append((DRIVER, SinkRows(number, self.instance, encode(table))))
 
 

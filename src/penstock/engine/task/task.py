@@ -30,7 +30,7 @@ from penstock.pipeline.keyed.sessions import SessionWindowed
 from penstock.pipeline.keyed.timed import routed_by
 from penstock.pipeline.keyed.timers import TimedUpdate
 from penstock.pipeline.keyed.windowed import START, Windowed
-from penstock.pipeline.steps import Step, wants_origin
+from penstock.pipeline.steps import Step
 from penstock.state.versions import StateLost
 
 
@@ -151,7 +151,7 @@ class _Task:
 
     def _run_head(self, rows: Iterable[tuple[str, pa.Table]]) -> None:
         """Run the first step of the vertex on all its input; what is chained behind it follows."""
-        head = self.job_graph.step(self.job_graph.by_name[self.vertex].head)
+        head = self.job_graph.steps[self.job_graph.by_name[self.vertex].head]
         if head.source is not None:
             for table in self.input.read_source(head, self.user_code, rows):
                 self.rows_in += table.num_rows
@@ -170,7 +170,7 @@ class _Task:
     def _run_map(self, step: Step, table: pa.Table, origin: str) -> None:
         """Call the function of a stateless step, and emit what it returns."""
         function: Any = step.function if step.late_for is None else self._late_rows(step.late_for)
-        named = wants_origin(function)
+        named = step.late_for is None and step.wants_origin
 
         def call(batch: pa.RecordBatch) -> pa.Table | None:
             return _as_table(function(batch, origin) if named else function(batch))
@@ -180,7 +180,7 @@ class _Task:
 
     def _late_rows(self, name: str) -> Callable[[pa.RecordBatch], Any]:
         """Return the function that picks the rows which come too late for a step's windows."""
-        keyed, watermark = self.job_graph.step(name).keyed, self.spec.late_before(name)
+        keyed, watermark = self.job_graph.steps[name].keyed, self.spec.late_before(name)
         if not isinstance(keyed, (Windowed, SessionWindowed)):
             raise PenstockError(f"step {name!r} has no windows, so that no row is late for it")
         return lambda batch: keyed.late_rows(batch, watermark)
@@ -264,13 +264,13 @@ class _Task:
     def _emit(self, step: Step, table: pa.Table) -> None:
         """Give rows to the steps chained behind a step, and send them along its edges."""
         for name in self.job_graph.children[step.name]:
-            child = self.job_graph.step(name)
+            child = self.job_graph.steps[name]
             if child.sink is not None:
                 self.output.add_to_sink(child.name, table)
             else:
                 self._run_map(child, table, step.name)
-        for edge in self.job_graph.edges_from(step.name):
-            target = self.job_graph.step(edge.to_step)
+        for edge in self.job_graph.edges_from[step.name]:
+            target = self.job_graph.steps[edge.to_step]
             if target.keyed is None:
                 self.output.send(edge, table, single=True)
                 continue

@@ -161,7 +161,7 @@ class Execution:
         config = self.driver.registry.state_config
         if config.in_checkpoint and not is_address(config.shared):
             folders.append(Path(config.shared))
-        for _, sink in self.job_graph.sinks():
+        for _, sink in self.job_graph.sinks:
             path = getattr(sink, "path", None)
             if sink.on_workers and path is not None:
                 folders.append(Path(path))
