@@ -23,7 +23,7 @@ from penstock.engine.state.backup import StoreFragments
 from penstock.engine.state.task_state import TaskState, WorkingState
 from penstock.engine.task.exchange import TaskInput, TaskOutput
 from penstock.engine.task.hot_keys import SplitKeys
-from penstock.engine.task.process import ProcessUse, resident_bytes
+from penstock.engine.task.metrics import ProcessUse, resident_bytes
 from penstock.model import PenstockError
 from penstock.pipeline.keyed.protocols import Keyed, Process, Watermarks
 from penstock.pipeline.keyed.sessions import SessionWindowed
