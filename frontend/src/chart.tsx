@@ -25,12 +25,20 @@ export interface ChartProps {
   seek?: (t: number) => void;
   stacked?: boolean;
   stepped?: boolean;
+  /** Values are whole numbers, and so are those at the axis. */
+  counts?: boolean;
   least?: number;
   theme: string;
 }
 
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4]];
 const HEIGHT = 150;
+
+/** Steps of the axis of time. */
+const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800];
+
+/** Steps of an axis that counts. */
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000];
 
 /** Position of the last value that is not after a time. */
 export function indexAt(t: number[], at: number | null | undefined): number {
@@ -88,15 +96,15 @@ export function Chart(props: ChartProps) {
       width: box.current.clientWidth || 300,
       height: HEIGHT,
       legend: { show: false },
-      padding: [8, 8, 0, 0],
+      padding: [8, 18, 0, 0],
       cursor: { sync: { key: "penstock" }, points: { size: 5 }, drag: { x: false, y: false } },
       scales: {
         x: { time: false },
         y: { range: (_u, low, high) => [Math.min(0, low ?? 0), Math.max(props.least ?? 1e-9, (high ?? 1) * 1.08)] },
       },
       axes: [
-        { ...axis, values: (_u, ticks) => ticks.map(clock), size: 26 },
-        { ...axis, values: (_u, ticks) => ticks.map((v) => show(v)), size: 58 },
+        { ...axis, values: (_u, ticks) => ticks.map(clock), size: 26, incrs: SECONDS },
+        { ...axis, values: (_u, ticks) => ticks.map((v) => show(v)), size: 58, ...(props.counts ? { incrs: WHOLE } : {}) },
       ],
       series: [
         {},

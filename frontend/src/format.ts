@@ -23,6 +23,7 @@ export function perSecond(value: Maybe<number> | undefined): string {
 export function share(value: Maybe<number> | undefined): string {
   if (value === null || value === undefined) return UNKNOWN;
   const percent = value * 100;
+  if (percent > 0 && percent < 0.1) return "< 0.1 %";
   return `${percent > 0 && percent < 1 ? percent.toFixed(1) : percent.toFixed(0)} %`;
 }
 
@@ -40,6 +41,23 @@ export function bytes(value: Maybe<number> | undefined): string {
     if (value >= size) return `${(value / size).toFixed(value >= 100 * size ? 0 : 1)} ${unit}`;
   }
   return `${value} B`;
+}
+
+/** How much one value is above another; both as small as each other is no difference. */
+export function change(value: number, other: number): string {
+  const percent = ((value - other) / other) * 100;
+  return Math.abs(percent) < 0.5 ? "0 %" : `${percent > 0 ? "+" : ""}${percent.toFixed(0)} %`;
+}
+
+/** A name that is not too long to read. */
+export function cut(name: string, most: number): string {
+  const letters = [...name];
+  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : name;
+}
+
+/** A name of a user's among words where no element can hold it: not too long, in its own direction of writing. */
+export function isolated(name: string, most = 60): string {
+  return `\u2068${cut(name, most)}\u2069`;
 }
 
 /** Seconds as a clock: 1:05, 2:03:04. */

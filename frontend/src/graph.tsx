@@ -14,14 +14,21 @@ const DRAWN = 160;
 
 const KINDS: Record<string, string> = { source: "source", stateless: "stateless", stateful: "stateful" };
 
+/** Characters of an operator's name that are drawn: its tail says more than its middle. */
+const NAME = 66;
+
+function shortened(name: string): string {
+  return name.length > NAME ? `${name.slice(0, 44)}…${name.slice(-20)}` : name;
+}
+
 function rows(operator: Operator): number {
   if (operator.parallelism > DRAWN) return 1;
   return Math.ceil(operator.parallelism / (operator.parallelism > NUMBERED ? 16 : 9));
 }
 
 function height(operator: Operator): number {
-  const each = operator.parallelism > DRAWN ? 18 : operator.parallelism > NUMBERED ? 12 : 21;
-  const lines = Math.ceil(operator.name.length / 24);
+  const each = operator.parallelism > DRAWN ? 40 : operator.parallelism > NUMBERED ? 12 : 21;
+  const lines = Math.ceil(shortened(operator.name).length / 22);
   return 62 + 20 * Math.max(1, lines) + each * rows(operator) + (operator.state_bytes !== null ? 20 : 0) + (operator.split.length ? 22 : 0);
 }
 
@@ -75,7 +82,8 @@ function curve(points: { x: number; y: number }[], narrow: boolean): string {
 export interface GraphProps {
   frame: Frame;
   chosen: string | null;
-  choose: (operator: string | null) => void;
+  /** Called when a reader chooses an operator; without it operators cannot be chosen. */
+  choose?: (operator: string | null) => void;
 }
 
 export function Graph({ frame, chosen, choose }: GraphProps) {
@@ -130,10 +138,15 @@ export function Graph({ frame, chosen, choose }: GraphProps) {
           })}
           {frame.operators.map((operator) => {
             const at = placed.boxes.get(operator.name)!;
+            const shared = {
+              "data-operator": operator.name,
+              "data-placement": operator.node.join(","),
+              style: { left: `${at.x}px`, top: `${at.y}px`, width: `${WIDTH}px`, minHeight: `${at.height}px` },
+            };
+            if (!choose) return <div key={operator.name} class="operator fixed" {...shared}><OperatorBox operator={operator} frame={frame} /></div>;
             return (
               <button key={operator.name} type="button" class={chosen === operator.name ? "operator chosen" : "operator"}
-                aria-pressed={chosen === operator.name} data-operator={operator.name} data-placement={operator.node.join(",")}
-                style={{ left: `${at.x}px`, top: `${at.y}px`, width: `${WIDTH}px`, minHeight: `${at.height}px` }}
+                aria-pressed={chosen === operator.name} {...shared}
                 onClick={() => choose(chosen === operator.name ? null : operator.name)}>
                 <OperatorBox operator={operator} frame={frame} />
               </button>
@@ -149,7 +162,7 @@ function OperatorBox({ operator, frame }: { operator: Operator; frame: Frame }) 
   const split = operator.split.length;
   return (
     <>
-      <span class="operator-name">{operator.name}</span>
+      <span class="operator-name" title={operator.name}>{shortened(operator.name)}</span>
       <span class="operator-kind">
         {KINDS[operator.kind] ?? operator.kind} · {plural(operator.parallelism, "instance")}
       </span>
@@ -169,12 +182,17 @@ export function Instances({ operator, frame }: { operator: Operator; frame: Fram
     const counts = new Map<number, number>();
     for (const node of operator.node) counts.set(node, (counts.get(node) ?? 0) + 1);
     const order = [...counts].sort((a, b) => a[0] - b[0]);
+    const sizes = order.map(([, count]) => count);
+    const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
     return (
+      <>
       <span class="stack" title={`on ${plural(counts.size, "node")}`}>
         {order.map(([node, count]) => (
           <span key={node} class={`part ${nodeClass(node)}`} style={{ flexGrow: count }} />
         ))}
       </span>
+      <span class="operator-rate">on {plural(counts.size, "node")}, {least === most ? `${most}` : `${least} to ${most}`} each</span>
+      </>
     );
   }
   const small = operator.parallelism > NUMBERED;

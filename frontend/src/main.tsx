@@ -5,7 +5,8 @@ import "./app.css";
 import { render } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { Figures } from "./figures";
-import { extended, source as found, type Source } from "./source";
+import { clock, cut } from "./format";
+import { extended, RETRY_MS, source as found, type Source } from "./source";
 import { Timeline } from "./timeline";
 import type { Frame, Happening, News, Run, RunDetail, Series } from "./types";
 import { Compare, runName } from "./views/compare";
@@ -28,6 +29,10 @@ const VIEWS = [
 
 type View = (typeof VIEWS)[number][0];
 
+/** Seconds without a batch, and batches' own times, after which a run that should go on looks stuck. */
+const SILENT_S = 60;
+const SILENT_BATCHES = 10;
+
 /** Batches that are kept one by one on the page; then the series is read anew, rolled up. */
 const MOST_POINTS = 3000;
 
@@ -41,7 +46,13 @@ interface Shown {
 function readHash(): { run: string | null; view: View } {
   const [, run, view] = location.hash.split("/");
   const known = VIEWS.find(([name]) => name === view);
-  return { run: run ? decodeURIComponent(run) : null, view: known ? known[0] : "topology" };
+  let id: string | null = null;
+  try {
+    id = run ? decodeURIComponent(run) : null;
+  } catch {
+    // An address that was cut in the middle of a character names no run.
+  }
+  return { run: id, view: known ? known[0] : "topology" };
 }
 
 function writeHash(run: string, view: View) {
@@ -135,6 +146,7 @@ function App({ source }: { source: Source }) {
     if (!id) return;
     let over = false;
     let stop: () => void = () => undefined;
+    let again = 0;
     setAt(null);
     setPast(null);
     setChosen(null);
@@ -148,7 +160,7 @@ function App({ source }: { source: Source }) {
       });
       if (news.status !== "running") void load(id).then((all) => !over && setShown(all), () => undefined);
     };
-    load(id).then(
+    const begin = () => load(id).then(
       (all) => {
         if (over) return;
         setTrouble("");
@@ -156,10 +168,16 @@ function App({ source }: { source: Source }) {
         const last = all.series.batch?.[all.series.batch.length - 1] ?? -1;
         if (source.live && all.run.status === "running") stop = source.follow(id, last, tell, setLost);
       },
-      (error: Error) => !over && setTrouble(error.message),
+      (error: Error) => {
+        if (over) return;
+        setTrouble(error.message);
+        again = window.setTimeout(begin, RETRY_MS);
+      },
     );
+    void begin();
     return () => {
       over = true;
+      clearTimeout(again);
       stop();
     };
   }, [id]);
@@ -194,6 +212,13 @@ function App({ source }: { source: Source }) {
 
   const frame = at === null ? (shown?.frame ?? null) : (past ?? shown?.frame ?? null);
   const ready = shown && shown.run.id === id ? shown : null;
+  const failure = ready && ready.run.status === "failed" ? ready.events.filter((event) => event.kind === "failure").pop() : undefined;
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    // On a narrow screen the row of views is scrolled until the chosen one is seen.
+    const link = nav.current?.querySelector<HTMLElement>("[aria-current]");
+    if (nav.current && link) nav.current.scrollLeft = link.offsetLeft - (nav.current.clientWidth - link.offsetWidth) / 2;
+  }, [view, ready !== null && frame !== null]);
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to content</a>
@@ -207,18 +232,25 @@ function App({ source }: { source: Source }) {
             </select>
           </label>
         )}
-        {ready && <Status run={ready.run} lost={lost} single={(runs?.length ?? 0) <= 1} />}
+        {ready && <Status run={ready.run} frame={ready.frame} lost={lost} single={(runs?.length ?? 0) <= 1} />}
         <button type="button" class="quiet theme" onClick={turnTheme} aria-label={`Use ${theme === "dark" ? "light" : "dark"} colours`}>{theme === "dark" ? "☀" : "☾"}</button>
       </header>
       {trouble && <p class="trouble" role="alert">{trouble}</p>}
+      {failure && <p class="trouble" data-failure>The run failed: {failure.text}</p>}
       {!ready || !frame ? (
         <main id="main" tabIndex={-1}>
-          <p class="loading" role="status">{runs && !runs.length ? "No run yet. This page shows the first one as soon as it begins." : ready ? "The run has begun; its first batch is awaited." : "Loading …"}</p>
+          <p class="loading" role="status">
+            {runs && !runs.length ? "No run yet. This page shows the first one as soon as it begins."
+              : !ready ? "Loading …"
+              : ready.run.status === "running" ? "The run has begun; its first batch is awaited."
+              : "The run ended before its first batch."}
+          </p>
+          {ready && ready.events.length > 0 && <Decisions events={ready.events} seek={undefined} />}
         </main>
       ) : (
         <>
           <Figures series={ready.series} frame={frame} events={ready.events} />
-          <nav class="views" aria-label="Views">
+          <nav class="views" aria-label="Views" ref={nav}>
             {VIEWS.filter(([name]) => name !== "compare" || source.live).map(([name, label]) => (
               <a key={name} href={`#/${encodeURIComponent(ready.run.id)}/${name}`} aria-current={view === name ? "page" : undefined}>
                 {label}
@@ -226,17 +258,17 @@ function App({ source }: { source: Source }) {
               </a>
             ))}
           </nav>
-          <main id="main" tabIndex={-1} data-view={view} data-batch={frame.batch} data-mode={at === null ? "live" : "replay"}>
+          <main id="main" tabIndex={-1} data-view={view} data-batch={frame.batch} data-points={points} data-mode={at === null ? "live" : "replay"}>
             <h1 class="unseen">{VIEWS.find(([name]) => name === view)?.[1]} of {ready.run.topology}</h1>
             {view === "topology" && <Topology frame={frame} chosen={chosen} choose={setChosen} series={ready.series} events={ready.events} at={at} seek={seek} theme={theme} />}
             {view === "nodes" && <Nodes frame={frame} series={ready.series} events={ready.events} at={at} seek={seek} theme={theme} />}
             {view === "time" && <OverTime series={ready.series} events={ready.events} at={at} seek={seek} theme={theme} />}
             {view === "skew" && <Skew frame={frame} />}
-            {view === "state" && <StateView frame={frame} events={ready.events} series={ready.series} />}
+            {view === "state" && <StateView frame={frame} events={ready.events} series={ready.series} run={ready.run} />}
             {view === "decisions" && <Decisions events={ready.events} seek={seek} />}
             {view === "compare" && <Compare source={source} runs={runs ?? []} run={ready.run} series={ready.series} frame={frame} at={at} theme={theme} />}
           </main>
-          <Timeline first={ready.series.t?.[0] ?? 0} last={ready.series.t?.[ready.series.t.length - 1] ?? 0} at={at} go={go}
+          <Timeline t={ready.series.t ?? []} at={at} go={go}
             running={ready.run.status === "running"} events={ready.events} batch={frame.batch} />
         </>
       )}
@@ -248,14 +280,32 @@ function Count({ of }: { of: number }) {
   return of ? <span class="count">{of}</span> : null;
 }
 
-function Status({ run, lost, single }: { run: RunDetail; lost: boolean; single: boolean }) {
-  const text = lost && run.status === "running" ? "connection lost" : run.status;
+/** How long nothing came of a run that should go on; 0 while that is not long. */
+function useSilence(run: RunDetail, frame: Frame | null): number {
+  const [now, setNow] = useState(Date.now() / 1000);
+  const running = run.status === "running" && !run.virtual_time;
+  useEffect(() => {
+    if (!running) return;
+    const timer = setInterval(() => setNow(Date.now() / 1000), 5000);
+    return () => clearInterval(timer);
+  }, [running]);
+  const silent = now - run.started_at_s - (frame?.t ?? 0);
+  const most = Math.max(SILENT_S, (SILENT_BATCHES * (frame?.batch_ms ?? 0)) / 1000);
+  return running && silent > most ? silent : 0;
+}
+
+function Status({ run, frame, lost, single }: { run: RunDetail; frame: Frame | null; lost: boolean; single: boolean }) {
+  const silent = useSilence(run, frame);
+  const gone = lost && run.status === "running";
+  const text = gone ? "connection lost, trying again" : run.status;
   return (
     <span class="status-line">
-      {single && <span class="wrap">{run.topology} under {run.strategy}</span>}
-      <span class={`status ${lost ? "failed" : run.status}`} role="status" data-status={run.status}>{text}</span>
+      {single && <span class="wrap run-name"><bdi>{cut(run.topology, 120)}</bdi> under {run.strategy}</span>}
+      <span class={`status ${gone ? "failed" : run.status}`} role="status" data-status={run.status}>{text}</span>
+      {silent > 0 && !gone && <span class="tag bad" data-silent>no batch for {clock(silent)}</span>}
       {run.virtual_time && <span class="tag">virtual time</span>}
-      {run.rows_lost ? <span class="tag bad">{run.rows_lost} rows lost</span> : null}
+      {run.rows_lost ? <span class="tag bad">{run.rows_lost.toLocaleString("en")} rows lost</span> : null}
+      {run.rows_duplicated ? <span class="tag bad">{run.rows_duplicated.toLocaleString("en")} rows duplicated</span> : null}
     </span>
   );
 }

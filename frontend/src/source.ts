@@ -2,6 +2,9 @@
 
 import type { Frame, Happening, News, Run, RunDetail, Series } from "./types";
 
+/** Milliseconds until a server that is gone is asked again. */
+export const RETRY_MS = 2000;
+
 export interface Source {
   /** Whether it can tell what is new. */
   readonly live: boolean;
@@ -51,15 +54,48 @@ export class ServerSource implements Source {
   }
 
   follow(id: string, since: number, tell: (news: News) => void, lost: (gone: boolean) => void): () => void {
-    const stream = new EventSource(`${this.of(id)}/live?since=${since}`);
-    stream.onopen = () => lost(false);
-    stream.onmessage = (message) => {
-      const news = JSON.parse(message.data as string) as News;
-      tell(news);
-      if (news.status !== "running") stream.close();
+    let stream: EventSource | null = null;
+    let again = 0;
+    let over = false;
+    const open = () => {
+      if (over || document.hidden) return;
+      stream = new EventSource(`${this.of(id)}/live?since=${since}`);
+      stream.onopen = () => lost(false);
+      stream.addEventListener("trouble", () => lost(true));
+      stream.onmessage = (message) => {
+        const news = JSON.parse(message.data as string) as News;
+        const batches = news.series.batch ?? [];
+        since = Math.max(since, ...batches.slice(-1));
+        tell(news);
+        if (news.status !== "running") stop();
+      };
+      stream.onerror = () => {
+        lost(true);
+        // A browser tries again by itself, but not when the server answered that it cannot.
+        if (stream?.readyState === EventSource.CLOSED) {
+          clearTimeout(again);
+          again = window.setTimeout(open, RETRY_MS);
+        }
+      };
     };
-    stream.onerror = () => lost(true);
-    return () => stream.close();
+    const close = () => {
+      clearTimeout(again);
+      stream?.close();
+      stream = null;
+    };
+    // A browser has six connections to a server, so that a page nobody looks at gives its own back.
+    const looked = () => {
+      close();
+      open();
+    };
+    const stop = () => {
+      over = true;
+      close();
+      document.removeEventListener("visibilitychange", looked);
+    };
+    document.addEventListener("visibilitychange", looked);
+    open();
+    return stop;
   }
 }
 
@@ -109,8 +145,20 @@ export function source(): Source {
   return held ? new EmbeddedSource(JSON.parse(held.textContent ?? "") as Embedded) : new ServerSource();
 }
 
-/** Put new batches behind those that are known. */
-export function extended(known: Series, more: Series): Series {
+/** Batches of a series after one. */
+function after(series: Series, batch: number): Series {
+  const first = (series.batch ?? []).findIndex((one) => one > batch);
+  if (first === 0) return series;
+  const cut = (column: unknown) => (first < 0 ? [] : (column as unknown[]).slice(first));
+  const inner = (of: object) => Object.fromEntries(Object.entries(of).map(([name, column]) => [name, cut(column)]));
+  return Object.fromEntries(
+    Object.entries(series).map(([name, of]) => [name, name === "lit" || name === "phases" ? inner(of as object) : cut(of)]),
+  ) as unknown as Series;
+}
+
+/** Put new batches behind those that are known; one that is told again counts once. */
+export function extended(known: Series, told: Series): Series {
+  const more = known.batch?.length ? after(told, known.batch[known.batch.length - 1]!) : told;
   const last = known.t?.length ?? 0;
   const added = more.t?.length ?? 0;
   if (!added) return known;

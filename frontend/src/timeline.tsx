@@ -2,14 +2,15 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { clock } from "./format";
+import { indexAt } from "./chart";
 import type { Happening } from "./types";
 
 /** Seconds of the run that pass in a second of play. */
 const SPEEDS = [1, 10, 60];
 
 export interface TimelineProps {
-  first: number;
-  last: number;
+  /** Ends of the batches. */
+  t: number[];
   /** The moment that is shown; null: the last. */
   at: number | null;
   go: (t: number | null) => void;
@@ -18,7 +19,11 @@ export interface TimelineProps {
   batch: number;
 }
 
-export function Timeline({ first, last, at, go, running, events, batch }: TimelineProps) {
+/** Keys that go on or back, and by how many batches. */
+const KEYS: Record<string, number> = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
+
+export function Timeline({ t, at, go, running, events, batch }: TimelineProps) {
+  const [first, last] = [t[0] ?? 0, t[t.length - 1] ?? 0];
   const [playing, setPlaying] = useState(false);
   const [speed, setSpeed] = useState(10);
   const shown = at ?? last;
@@ -60,7 +65,15 @@ export function Timeline({ first, last, at, go, running, events, batch }: Timeli
           })}
         </svg>
         <input type="range" min={first} max={last} step="any" value={shown} aria-label="Moment of the run"
-          aria-valuetext={`${clock(shown - 0)} of ${clock(last)}, batch ${batch}`} data-slider
+          aria-valuetext={`${clock(shown)} of ${clock(last)}, batch ${batch}`} data-slider
+          onKeyDown={(event) => {
+            const by = KEYS[event.key];
+            if (by === undefined) return;
+            event.preventDefault();
+            setPlaying(false);
+            const next = Math.max(0, indexAt(t, at) + by);
+            go(next >= t.length - 1 ? null : (t[next] ?? null));
+          }}
           onInput={(event) => { setPlaying(false); go(Number(event.currentTarget.value)); }} />
       </div>
       <output class="clock">{clock(shown)} <small>of {clock(last)}</small></output>

@@ -108,6 +108,8 @@ export interface Operator {
   late_rows: number;
   watermark_s: Maybe<number>;
   node: number[];
+  /** Executor of each instance; "" where it is not known. */
+  executor: string[];
   rate: number[];
   cores: number[];
   busy: number[];

@@ -79,6 +79,61 @@ def test_news_come_until_the_run_is_over(tmp_path: Path) -> None:
     assert messages[0]["status"] == "finished"
 
 
+def test_who_lost_the_connection_is_told_what_came_since(tmp_path: Path) -> None:
+    place = tmp_path / "m.sqlite"
+    fill_store(place, batches=6, status=RunStatus.FINISHED)
+    with client(place) as page:
+        text = page.get("/api/runs/r1/live?since=1", headers={"last-event-id": "3"}).text
+        odd = page.get("/api/runs/r1/live?since=4", headers={"last-event-id": "9" * 5000}).text
+    lines = text.splitlines()
+    assert "id: 5" in lines, "what the browser says the next time"
+    assert any(line.startswith("retry: ") for line in lines)
+    told = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
+    assert told[0]["series"]["batch"] == [4, 5]
+    told = [json.loads(line[6:]) for line in odd.splitlines() if line.startswith("data: ")]
+    assert told[0]["series"]["batch"] == [5]
+
+
+def test_the_head_of_what_is_new_is_answered_at_once(tmp_path: Path) -> None:
+    place = tmp_path / "m.sqlite"
+    fill_store(place, batches=2, status=RunStatus.RUNNING)
+    with client(place) as page:
+        answer = page.head("/api/runs/r1/live")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/api/runs/r1/series?points={10**30}",
+        f"/api/runs/r1/series?since={10**30}",
+        f"/api/runs/r1/frame?batch={10**30}",
+        "/api/runs/r1/frame?t=1e999",
+        "/api/runs/r1/frame?t=-1e999",
+    ],
+)
+def test_numbers_without_measure_are_answered(store: Path, path: str) -> None:
+    with client(store) as page:
+        assert page.get(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/%2e%2e/guard.py", "/static/app.js", "/..%2f..%2fetc/passwd", "//etc/passwd"]
+)
+def test_only_the_files_of_the_page_are_served(store: Path, path: str) -> None:
+    with client(store) as page:
+        assert page.get(f"http://127.0.0.1:8765{path}").status_code == 404
+
+
+def test_a_damaged_store_is_said(tmp_path: Path) -> None:
+    place = tmp_path / "m.sqlite"
+    place.write_bytes(b"this is no database, but some text " * 100)
+    with client(place) as page:
+        answer = page.get("/api/runs")
+        assert answer.status_code == 404
+        assert "m.sqlite" in answer.json()["error"]
+
+
 def test_metrics_are_read_by_the_parser_of_prometheus(store: Path) -> None:
     with client(store) as page:
         answer = page.get("/metrics")
@@ -114,7 +169,9 @@ def test_metrics_of_an_empty_store(tmp_path: Path) -> None:
 def test_only_reading_is_allowed(store: Path) -> None:
     with client(store) as page:
         for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
-            assert page.request(method, "/api/runs").status_code == 405
+            refused = page.request(method, "/api/runs")
+            assert refused.status_code == 405
+            assert refused.headers["allow"] == "GET, HEAD"
         assert page.head("/").status_code == 200
 
 
@@ -157,6 +214,22 @@ def test_elsewhere_a_token_is_needed(store: Path) -> None:
         assert "httponly" in cookie
         assert "samesite=strict" in cookie
         assert page.get("/api/runs").status_code == 200, "the cookie is enough from then on"
+
+
+def test_the_token_leaves_the_address_and_nothing_else_does(store: Path) -> None:
+    with client(store, host="0.0.0.0", token="a b&c") as page:
+
+        def location(path: str) -> str:
+            return page.get(HOME + path, follow_redirects=False).headers["location"]
+
+        assert location("/api/runs/r1/series?points=9&token=a+b%26c") == (
+            "/api/runs/r1/series?points=9"
+        )
+        assert location("//evil.example/?token=a+b%26c") == "/evil.example/"
+        assert page.get("/api/runs").status_code == 200, "such a token is kept in the cookie, too"
+    with PageAddress("127.0.0.1", 0).bind() as bound:
+        url = PageAddress("127.0.0.1", 0, "a b&c").url(bound)
+    assert url.endswith("?token=a%20b%26c")
 
 
 def test_names_of_users_are_data(tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
+from penstock.store import EventRecord, MetricsStore
 from penstock.store.records import RunStatus
-from penstock.testing.page_store import fill_store
+from penstock.testing.page_store import STARTED_S, fill_store
 from penstock.web.address import PageAddress
 from penstock.web.server import PageProcess
 
@@ -96,6 +98,10 @@ def test_a_thousand_instances_stay_readable(browser: Browser, url: str) -> None:
         took_s = time.monotonic() - began
         page.locator("[data-operator=count]").click()
         assert page.locator("[data-detail=count] tbody tr").count() == 200
+        page.get_by_label("Close").click()
+        page.get_by_role("link", name="all 100 nodes").click()
+        page.locator("main[data-view=nodes]").wait_for()
+        assert page.locator("tr[data-node-card]").count() == 100, "a line each, not a card each"
         for view in VIEWS:
             go(page, view)
     assert took_s < 10, "on a busy machine; benchmarks/page.py measures it"
@@ -113,3 +119,66 @@ def test_a_page_without_a_run_waits_for_one(browser: Browser, tmp_path: Path) ->
         fill_store(place, batches=5, status=RunStatus.FINISHED)
         page.locator("main[data-batch='4']").wait_for()
         page.locator("[data-status=finished]").wait_for()
+
+
+def test_a_connection_that_was_lost_is_taken_up_again(browser: Browser, tmp_path: Path) -> None:
+    place = tmp_path / "m.sqlite"
+    fill_store(place, batches=3, status=RunStatus.RUNNING)
+    with PageProcess(place, PageAddress("127.0.0.1", 0)) as process:
+        port = int(process.url.rstrip("/").rpartition(":")[2])
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(process.url)
+        page.locator("main[data-batch='2']").wait_for()
+    page.get_by_text("connection lost").wait_for()
+    fill_store(place, batches=7, status=RunStatus.RUNNING)
+    with PageProcess(place, PageAddress("127.0.0.1", port)):
+        page.locator("main[data-batch='6'][data-points='7']").wait_for()
+        page.get_by_text("connection lost").wait_for(state="hidden")
+        show(page, hidden=True)
+        fill_store(place, batches=9, status=RunStatus.RUNNING)
+        page.wait_for_timeout(1500)
+        assert page.locator("main").get_attribute("data-batch") == "6", "nobody looks at it"
+        show(page, hidden=False)
+        page.locator("main[data-batch='8'][data-points='9']").wait_for()
+        context.close()
+
+
+def show(page: Page, *, hidden: bool) -> None:
+    """Let the page believe that another tab is in front of it, or no longer."""
+    word = json.dumps(hidden)
+    page.evaluate(
+        f"Object.defineProperty(document, 'hidden', {{value: {word}, configurable: true}});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+
+
+def test_a_run_that_failed_says_why(browser: Browser, tmp_path: Path) -> None:
+    place = tmp_path / "m.sqlite"
+    fill_store(place, batches=0, status=RunStatus.FAILED)
+    why = "ValueError: <b>no number</b>"
+    with MetricsStore.open(place) as store:
+        store.put_event(EventRecord("r1", 1, STARTED_S + 3, "failure", why))
+    with (
+        PageProcess(place, PageAddress("127.0.0.1", 0)) as process,
+        opened(browser, process.url) as page,
+    ):
+        page.get_by_text("The run ended before its first batch").wait_for()
+        assert page.locator("[data-failure]").inner_text() == f"The run failed: {why}"
+        assert serious(page) == []
+
+
+def test_a_run_of_which_nothing_comes_says_so(browser: Browser, tmp_path: Path) -> None:
+    place = tmp_path / "m.sqlite"
+    fill_store(place, batches=3, status=RunStatus.RUNNING)
+    with (
+        PageProcess(place, PageAddress("127.0.0.1", 0)) as process,
+        opened(browser, process.url) as page,
+    ):
+        page.locator("[data-silent]").wait_for()
+        assert "no batch for" in page.locator("[data-silent]").inner_text()
+        page.locator("[data-slider]").focus()
+        page.keyboard.press("ArrowLeft")
+        page.locator("main[data-mode=replay][data-batch='1']").wait_for()
+        page.keyboard.press("ArrowRight")
+        page.locator("main[data-mode=live][data-batch='2']").wait_for()

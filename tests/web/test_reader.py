@@ -31,6 +31,33 @@ def test_a_store_that_is_not_there_yet_has_no_runs(tmp_path: Path) -> None:
     reader.close()
 
 
+def test_a_store_that_is_replaced_is_read_anew(tmp_path: Path) -> None:
+    place, other = tmp_path / "m.sqlite", tmp_path / "other.sqlite"
+    fill_store(place, run="old")
+    reader = RunReader(place)
+    assert reader.frame("old")["batch"] == 9
+    fill_store(other, run="new", batches=3)
+    other.replace(place)
+    assert [run["id"] for run in reader.runs()] == ["new"]
+    place.unlink()
+    assert reader.runs() == []
+    reader.close()
+
+
+def test_an_event_that_changes_is_told_anew(tmp_path: Path) -> None:
+    place = tmp_path / "m.sqlite"
+    fill_store(place)
+    reader = RunReader(place)
+    reader.run("r1")
+    with MetricsStore.open(place) as store:
+        before = reader.events("r1")
+        changed = replace(store.events("r1")[0], text="state survives nothing")
+        store.put_event(changed)
+    assert before[0]["text"] != "state survives nothing"
+    assert [event["text"] for event in reader.events("r1")] == ["state survives nothing"]
+    reader.close()
+
+
 def test_a_run_as_a_whole(store: Path) -> None:
     found = RunReader(store).run("r1")
     assert found["status"] == "finished"

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { Chart } from "../chart";
-import { bytes, clock, millis, moment, perSecond, share, short } from "../format";
+import { bytes, change, clock, isolated, millis, moment, perSecond, share, short } from "../format";
 import { Graph } from "../graph";
 import type { Source } from "../source";
 import type { Frame, Run, RunDetail, Series, Summary } from "../types";
@@ -29,7 +29,8 @@ const FIGURES: [string, (s: Summary) => number | null, (v: number | null) => str
 ];
 
 export function runName(run: Run): string {
-  return `${run.topology} under ${run.strategy}, ${moment(run.started_at_s)}`;
+  const state = run.status === "finished" ? "" : `, ${run.status}`;
+  return `${isolated(run.topology)} under ${isolated(run.strategy, 20)}, ${moment(run.started_at_s)}${state} (${run.id.slice(0, 6)})`;
 }
 
 export function Compare({ source, runs, run, series, frame, at, theme }: {
@@ -47,7 +48,9 @@ export function Compare({ source, runs, run, series, frame, at, theme }: {
       .then(async ([detail, columns]) => {
         const t = into === null ? null : (columns.t?.[0] ?? 0) + into;
         const shown = columns.t?.length ? await source.frame(other, t) : null;
-        if (wanted) setSide({ run: detail, series: columns, frame: shown });
+        if (!wanted) return;
+        setTrouble("");
+        setSide({ run: detail, series: columns, frame: shown });
       })
       .catch((error: Error) => wanted && setTrouble(error.message));
     return () => { wanted = false; };
@@ -77,12 +80,12 @@ export function Compare({ source, runs, run, series, frame, at, theme }: {
             <tbody>
               {FIGURES.map(([name, value, show, more]) => {
                 const [mine, theirs] = [value(run.summary), b ? value(b.run.summary) : null];
-                const change = mine !== null && theirs ? (mine - theirs) / theirs : null;
-                const tone = change === null || more === null || Math.abs(change) < 0.02 ? "" : change > 0 === more ? "good" : "bad";
+                const grown = mine !== null && theirs ? (mine - theirs) / theirs : null;
+                const tone = grown === null || more === null || Math.abs(grown) < 0.02 ? "" : grown > 0 === more ? "good" : "bad";
                 return (
                   <tr key={name}>
                     <th scope="row">{name}</th><td class="n">{show(mine)}</td><td class="n">{show(theirs)}</td>
-                    <td class={`n ${tone}`}>{change === null ? "–" : `${change > 0 ? "+" : ""}${(change * 100).toFixed(0)} %`}</td>
+                    <td class={`n ${tone}`}>{mine === null || !theirs ? "–" : change(mine, theirs)}</td>
                   </tr>
                 );
               })}
@@ -90,17 +93,17 @@ export function Compare({ source, runs, run, series, frame, at, theme }: {
           </table>
         </div>
       </section>
-      <div class="charts">
+      <div class="charts pairs">
         <Chart title="Processed" t={x} lines={lines("processed_per_s")} show={perSecond} at={cursor} theme={theme} />
         <Chart title="Latency p95" t={x} lines={lines("p95_ms")} show={millis} at={cursor} theme={theme} />
-        <Chart title="Nodes in use" t={x} lines={lines("nodes")} show={short} at={cursor} theme={theme} />
+        <Chart title="Nodes in use" t={x} lines={lines("nodes")} show={short} counts stepped at={cursor} theme={theme} />
         <Chart title="Waiting at the sources" t={x} lines={lines("queue")} show={short} at={cursor} theme={theme} />
       </div>
       <div class="halves">
         {[{ title: "This run", frame }, { title: "The other", frame: b?.frame ?? null }].map((half) => (
           <section key={half.title} class="card" aria-label={half.title}>
             <h2>{half.title} <small>{half.frame ? `batch ${half.frame.batch}` : ""}</small></h2>
-            {half.frame ? <Graph frame={half.frame} chosen={null} choose={() => undefined} /> : <Empty>Nothing to show.</Empty>}
+            {half.frame ? <Graph frame={half.frame} chosen={null} /> : <Empty>Nothing to show.</Empty>}
           </section>
         ))}
       </div>

@@ -3,7 +3,10 @@ import { clock, share } from "../format";
 import type { Happening } from "../types";
 import { Empty } from "./parts";
 
-export function Decisions({ events, seek }: { events: Happening[]; seek: (t: number) => void }) {
+/** Go to a moment; undefined where there is none to go to. */
+type Seek = ((t: number) => void) | undefined;
+
+export function Decisions({ events, seek }: { events: Happening[]; seek: Seek }) {
   const [all, setAll] = useState(false);
   const decisions = events.filter((event) => event.kind === "decision" || event.kind === "note");
   const others = events.filter((event) => event.kind !== "decision" && event.kind !== "note");
@@ -31,7 +34,7 @@ export function Decisions({ events, seek }: { events: Happening[]; seek: (t: num
               <tbody>
                 {[...others].reverse().slice(0, all ? undefined : 12).map((event) => (
                   <tr key={event.number} data-event={event.kind}>
-                    <td class="n"><button type="button" class="link" onClick={() => seek(event.t)}>{clock(event.t)}</button></td>
+                    <td class="n">{seek ? <button type="button" class="link" onClick={() => seek(event.t)}>{clock(event.t)}</button> : clock(event.t)}</td>
                     <td>{event.kind}</td>
                     <td class="wrap">{event.text}</td>
                   </tr>
@@ -48,7 +51,7 @@ export function Decisions({ events, seek }: { events: Happening[]; seek: (t: num
 
 const TONES: Record<string, string> = { done: "good", refused: "dim", failed: "bad", "given up": "bad", recommended: "dim", noted: "dim" };
 
-function One({ event, seek }: { event: Happening; seek: (t: number) => void }) {
+function One({ event, seek }: { event: Happening; seek: Seek }) {
   const decision = event.decision;
   const [before, after] = [decision?.before, decision?.predicted];
   const changes = decision && (decision.moved || decision.partitions || decision.nodes_before !== decision.nodes_after);
@@ -69,7 +72,7 @@ function One({ event, seek }: { event: Happening; seek: (t: number) => void }) {
           </dl>
         ) : null}
         <pre data-explanation={event.number} tabIndex={0}>{event.explanation}</pre>
-        <button type="button" class="quiet" onClick={() => seek(event.t)}>Show that moment</button>
+        {seek && <button type="button" class="quiet" onClick={() => seek(event.t)}>Show that moment</button>}
       </details>
     </li>
   );

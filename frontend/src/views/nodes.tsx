@@ -1,8 +1,11 @@
 import { Chart } from "../chart";
 import { nodeClass } from "../colours";
-import { share, short } from "../format";
-import type { Frame, Happening, Series } from "../types";
+import { clock, plural, share, short } from "../format";
+import type { Frame, Happening, Node, Series } from "../types";
 import { Load } from "./parts";
+
+/** Nodes that get a card each; more are lines of a table. */
+const CARDS = 24;
 
 export interface TimeProps {
   series: Series;
@@ -19,12 +22,11 @@ export function Nodes({ frame, series, events, at, seek, theme }: TimeProps & { 
   return (
     <>
       <div class="charts">
-        <Chart title="Nodes in use" t={t} lines={[{ label: "nodes", values: series.nodes }]} show={short} marks={events} at={at} seek={seek} stepped theme={theme} />
+        <Chart title="Nodes in use" t={t} lines={[{ label: "nodes", values: series.nodes }]} show={short} marks={events} at={at} seek={seek} stepped counts theme={theme} />
         <Chart title="Across nodes" note="part of the shuffled bytes" t={t} lines={[{ label: "remote", values: series.remote_share }]} show={share} marks={events} at={at} seek={seek} least={0.1} theme={theme} />
       </div>
-      <ul class="node-cards" aria-label="All nodes">
+      {order.length > CARDS ? <Table frame={frame} nodes={order} /> : <ul class="node-cards" aria-label="All nodes">
         {order.map((node) => {
-          const held = frame.operators.map((o) => [o.name, o.node.filter((n) => n === node.number).length] as const).filter(([, n]) => n);
           return (
             <li key={node.name} class={node.there ? "card node-card" : "card node-card gone"} data-node-card={node.name} data-there={String(node.there)}>
               <h3><i class={`instance ${node.there ? nodeClass(node.number) : "node-none"}`}>{node.number}</i> <span class="wrap">{node.name}</span></h3>
@@ -36,7 +38,7 @@ export function Nodes({ frame, series, events, at, seek, theme }: TimeProps & { 
                     <dt>Planned</dt><dd>{share(node.planned)}</dd>
                     <dt>Executors</dt><dd>{node.executors.join(", ") || "–"}</dd>
                   </dl>
-                  <p class="held">{held.length ? held.map(([name, n]) => `${n} × ${name}`).join(", ") : node.kept ? "kept in reserve" : "holds no instance"}</p>
+                  <p class="held">{held(frame, node)}</p>
                 </>
               ) : (
                 <p class="held">gone: released or lost</p>
@@ -44,13 +46,47 @@ export function Nodes({ frame, series, events, at, seek, theme }: TimeProps & { 
             </li>
           );
         })}
-      </ul>
+      </ul>}
       {come.length > 0 && (
         <section class="card" aria-label="Coming and going">
           <h2>Coming and going</h2>
-          <ul class="reasons">{come.map((event) => <li key={event.number}>{event.text}</li>)}</ul>
+          <ul class="reasons">{come.map((event) => <li key={event.number}><span class="dim">{clock(event.t)}</span> {event.text}</li>)}</ul>
         </section>
       )}
     </>
+  );
+}
+
+/** Say which instances a node holds. */
+function held(frame: Frame, node: Node): string {
+  const counts = frame.operators.map((o) => [o.name, o.node.filter((n) => n === node.number).length] as const).filter(([, n]) => n);
+  if (counts.length) return counts.map(([name, n]) => `${n} × ${name}`).join(", ");
+  return node.kept ? "kept in reserve" : "holds no instance";
+}
+
+/** Many nodes, the busiest first, those that are gone at the end. */
+function Table({ frame, nodes }: { frame: Frame; nodes: Node[] }) {
+  const order = [...nodes].sort((a, b) => Number(b.there) - Number(a.there) || (b.cpu ?? -1) - (a.cpu ?? -1) || a.number - b.number);
+  const there = nodes.filter((node) => node.there);
+  return (
+    <section class="card" aria-label="All nodes">
+      <h2>{plural(there.length, "node")} <small>the busiest first{there.length < nodes.length && `; ${nodes.length - there.length} gone`}</small></h2>
+      <div class="scroll-box tall" tabIndex={0} role="region" aria-label="All nodes, the busiest first">
+        <table class="tight">
+          <thead><tr><th>Node</th><th>CPU</th><th>Memory</th><th>Planned</th><th>Holds</th></tr></thead>
+          <tbody>
+            {order.map((node) => (
+              <tr key={node.name} class={node.there ? "" : "gone"} data-node-card={node.name} data-there={String(node.there)}>
+                <td><span class="chip"><i class={`instance ${node.there ? nodeClass(node.number) : "node-none"}`}>{node.number}</i> <span class="node-name">{node.name}</span></span></td>
+                <td>{node.there ? <Load value={node.cpu} /> : "gone"}</td>
+                <td>{node.there && <Load value={node.mem} />}</td>
+                <td class="n">{node.there && share(node.planned)}</td>
+                <td class="wrap">{node.there && held(frame, node)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
   );
 }

@@ -23,11 +23,13 @@ export function Load({ value }: { value: Maybe<number> }) {
   );
 }
 
-export function NodeChip({ frame, number }: { frame: Frame; number: number }) {
+/** A node, and the executor on it where the node's name does not say which. */
+export function NodeChip({ frame, number, executor = "" }: { frame: Frame; number: number; executor?: string | undefined }) {
   const node = frame.nodes[number];
+  const more = executor && node && !node.name.endsWith(executor) ? `executor ${executor}` : "";
   return (
     <span class="chip">
-      <i class={`instance ${nodeClass(number)}`}>{number >= 0 ? number : "?"}</i> {node?.name ?? "no node"}
+      <i class={`instance ${nodeClass(number)}`}>{number >= 0 ? number : "?"}</i> <span class="node-name">{node?.name ?? "no node"}{more && <small> {more}</small>}</span>
     </span>
   );
 }

@@ -70,7 +70,7 @@ function Keys({ operator }: { operator: Operator }) {
         {operator.hot_keys.map((key) => (
           <tr key={key.hash} data-key={key.name ?? key.hash}>
             <td class="wrap key">{key.name ?? `#${key.hash.slice(0, 8)}`}</td>
-            <td class="n"><Bar value={key.share} of={most} tone={key.split.length ? "" : "warm"} /> {share(key.share)}</td>
+            <td class="n"><Bar value={key.share} of={most} tone={!key.split.length && (key.share ?? 0) > 1 / operator.parallelism ? "warm" : ""} /> {share(key.share)}</td>
             <td>{key.split.length ? <em class="tag">{plural(key.split.length, "instance")}</em> : <span class="dim">not split</span>}</td>
           </tr>
         ))}

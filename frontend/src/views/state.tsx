@@ -1,12 +1,19 @@
 import { bytes, clock, moment, perSecond, plural } from "../format";
-import type { Frame, Happening, Operator, Series } from "../types";
+import type { Frame, Happening, Operator, RunDetail, Series } from "../types";
 import { indexAt } from "../chart";
 import { Bar, Empty, NodeChip } from "./parts";
 
 /** Instances that are listed one by one. */
 const LISTED = 100;
 
-export function StateView({ frame, events, series }: { frame: Frame; events: Happening[]; series: Series }) {
+/** Say what may be lost, where no event of the run says it. */
+function promised(run: RunDetail): string {
+  if (run.config.attached) return "Spark keeps this state in its checkpoint: who loses an executor loses none of it.";
+  if (run.virtual_time) return "A simulation models how large state is and how long it moves, not where its fragments are.";
+  return "Nothing was said of the state yet.";
+}
+
+export function StateView({ frame, events, series, run }: { frame: Frame; events: Happening[]; series: Series; run: RunDetail }) {
   const before = events.filter((event) => event.t <= frame.t + 0.5);
   const promise = [...before].reverse().find((event) => event.kind === "state");
   const moves = before.filter((event) => event.kind === "move").slice(-8).reverse();
@@ -18,11 +25,11 @@ export function StateView({ frame, events, series }: { frame: Frame; events: Hap
     <div class="stacked">
       <section class="card promise" aria-label="What may be lost now">
         <h2>What may be lost now</h2>
-        <p class="big" data-promise>{promise ? promise.text : "Nothing was said of the state yet."}</p>
+        <p class="big" data-promise>{promise ? promise.text : promised(run)}</p>
         {under.map((event) => <p key={event.number}><em class="tag">{event.status}</em> {event.text}</p>)}
       </section>
-      {kept.map((operator) => <Kept key={operator.name} operator={operator} frame={frame} />)}
-      {!kept.length && <section class="card"><Empty>No operator keeps state, or none was looked at yet.</Empty></section>}
+      {kept.map((operator) => <Kept key={operator.name} operator={operator} frame={frame} byPeers={!run.config.attached} />)}
+      {!kept.length && !run.virtual_time && <section class="card"><Empty>No operator keeps state, or none was looked at yet.</Empty></section>}
       <section class="card" aria-label="Event time">
         <h2>Event time</h2>
         {windowed.length ? (
@@ -51,22 +58,22 @@ export function StateView({ frame, events, series }: { frame: Frame; events: Hap
   );
 }
 
-function Kept({ operator, frame }: { operator: Operator; frame: Frame }) {
+function Kept({ operator, frame, byPeers }: { operator: Operator; frame: Frame; byPeers: boolean }) {
   const most = Math.max(1, ...operator.state.map((one) => one.size_bytes));
   const numbers = new Map(frame.nodes.map((node) => [node.name, node]));
   return (
     <section class="card" aria-label={`State of ${operator.name}`} data-state={operator.name}>
       <h2 class="wrap">{operator.name} <small>{bytes(operator.state_bytes)} in {plural(operator.parallelism, "instance")}</small></h2>
-      <div class="scroll" tabIndex={0} role="region" aria-label={`Fragments of ${operator.name}`}>
+      <div class="scroll" tabIndex={0} role="region" aria-label={`Instances of ${operator.name}`}>
         <table class="tight">
-          <thead><tr><th>Instance</th><th>Runs on</th><th>Size</th><th>Fragments</th><th>Held by the driver</th></tr></thead>
+          <thead><tr><th>Instance</th><th>Runs on</th><th>Size</th>{byPeers && <><th>Fragments</th><th>Held by the driver</th></>}</tr></thead>
           <tbody>
             {operator.state.slice(0, LISTED).map((one, index) => (
               <tr key={index}>
                 <td>[{index}]</td>
-                <td><NodeChip frame={frame} number={operator.node[index] ?? -1} /></td>
+                <td><NodeChip frame={frame} number={operator.node[index] ?? -1} executor={operator.executor[index]} /></td>
                 <td class="n"><Bar value={one.size_bytes} of={most} /> {bytes(one.size_bytes)}</td>
-                <td>
+                {byPeers && <td>
                   {one.fragments.length ? (
                     <span class="fragments">
                       {one.fragments.map((name, i) => {
@@ -80,8 +87,8 @@ function Kept({ operator, frame }: { operator: Operator; frame: Frame }) {
                       <small class="dim">{one.data} data + {one.parity} parity</small>
                     </span>
                   ) : <span class="dim">none yet</span>}
-                </td>
-                <td class="n">{bytes(one.on_driver_bytes)}</td>
+                </td>}
+                {byPeers && <td class="n">{bytes(one.on_driver_bytes)}</td>}
               </tr>
             ))}
           </tbody>

@@ -19,7 +19,7 @@ export function OverTime({ series, events, at, seek, theme }: TimeProps) {
         <Chart {...shared} title="Waiting at the sources" note="rows" show={short} least={10} lines={[{ label: "queue", values: series.queue }]} />
         <Chart {...shared} title="Phases of a batch" show={millis} stacked
           lines={Object.entries(series.phases).map(([label, values]) => ({ label, values }))} />
-        <Chart {...shared} title="Nodes in use" show={short} stepped lines={[{ label: "nodes", values: series.nodes }]} />
+        <Chart {...shared} title="Nodes in use" show={short} stepped counts lines={[{ label: "nodes", values: series.nodes }]} />
         <Chart {...shared} title="Across nodes" note="part of the shuffled bytes" show={share} least={0.1} lines={[{ label: "remote", values: series.remote_share }]} />
         <Chart {...shared} title="Imbalance" note="0 is even" show={decimals} least={0.5}
           lines={[{ label: "LIN, nodes", values: series.lin }, ...Object.entries(series.lit).map(([name, values]) => ({ label: `LIT, ${name}`, values }))]} />

@@ -6,8 +6,8 @@ import type { Frame, Node, Operator } from "../types";
 import type { TimeProps } from "./nodes";
 import { Bar, Empty, Load, NodeChip } from "./parts";
 
-/** Nodes that are listed one by one. */
-const LISTED = 40;
+/** Nodes that are listed beside the graph; of more, the busiest. */
+const LISTED = 16;
 
 export function Topology({ frame, chosen, choose, series, events, at, seek, theme }: TimeProps & { frame: Frame; chosen: string | null; choose: (name: string | null) => void }) {
   const operator = frame.operators.find((one) => one.name === chosen);
@@ -36,16 +36,18 @@ export function Topology({ frame, chosen, choose, series, events, at, seek, them
 function NodeList({ frame }: { frame: Frame }) {
   const there = frame.nodes.filter((node) => node.there);
   const gone = frame.nodes.filter((node) => !node.there).slice(-6);
+  const some = there.length > LISTED;
+  const listed = some ? [...there].sort((a, b) => (b.cpu ?? -1) - (a.cpu ?? -1) || a.number - b.number).slice(0, LISTED) : there;
   return (
     <section class="card" aria-label="Nodes now">
       <h2>
         Nodes <small>{plural(there.length, "node")}, {there.filter((n) => n.instances).length} in use</small>
       </h2>
       <ul class="nodes">
-        {there.slice(0, LISTED).map((node) => <NodeRow key={node.name} node={node} />)}
+        {listed.map((node) => <NodeRow key={node.name} node={node} />)}
         {gone.map((node) => <NodeRow key={node.name} node={node} />)}
       </ul>
-      {there.length > LISTED && <Empty>and {there.length - LISTED} more; see Nodes</Empty>}
+      {some && <Empty>the {LISTED} busiest; <a href={location.hash.replace(/[^/]*$/, "nodes")}>all {there.length} nodes</a></Empty>}
       {frame.plan && (
         <>
           <h3>Why this plan</h3>
@@ -85,12 +87,12 @@ export function OperatorDetail({ operator, frame, close }: { operator: Operator;
       </dl>
       <div class="scroll-box" tabIndex={0} role="region" aria-label="Instances, the busiest first">
         <table class="tight">
-          <thead><tr><th>Instance</th><th>Node</th><th>Rate</th><th>Cores</th></tr></thead>
+          <thead><tr><th>Instance</th><th>Runs on</th><th>Rate</th><th>Cores</th></tr></thead>
           <tbody>
             {order.slice(0, 200).map((index) => (
               <tr key={index}>
                 <td>[{index}]</td>
-                <td><NodeChip frame={frame} number={operator.node[index] ?? -1} /></td>
+                <td><NodeChip frame={frame} number={operator.node[index] ?? -1} executor={operator.executor[index]} /></td>
                 <td class="n"><Bar value={operator.rate[index] ?? 0} of={most} /> {short(operator.rate[index])}/s</td>
                 <td class="n">{share(operator.cores[index])}</td>
               </tr>

@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from penstock.common.errors import InvalidValue, PenstockError
 
@@ -124,7 +125,9 @@ HOST:PORT with a port from 0 to 65535, got '127.0.0.1:http'
         host = f"[{self.host}]" if ":" in self.host else self.host
         if host in ("0.0.0.0", "[::]"):
             host = socket.gethostname()
-        return f"http://{host}:{port}/" + (f"?token={self.token}" if self.token else "")
+        return f"http://{host}:{port}/" + (
+            f"?token={quote(self.token, safe='')}" if self.token else ""
+        )
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port if self.port is not None else PORT}"

@@ -36,6 +36,12 @@ FILES = {"/": "index.html", "/app.js": "app.js", "/app.css": "app.css", "/icon.s
 #: Seconds between two looks for what is new.
 LOOK_S = 1.0
 
+#: Milliseconds until a browser that lost the connection asks again.
+RETRY_MS = 2000
+
+#: Digits of the largest batch number that is believed.
+MOST_DIGITS = 18
+
 #: Points of a series that may be asked for.
 LEAST_POINTS, LARGEST_POINTS = 10, 5_000
 
@@ -130,22 +136,30 @@ class _Page:
         run = request.path_params["run"]
         await run_in_threadpool(self._reader.status, run)
         since = _whole(request, "since", -1)
-        return StreamingResponse(
-            self._news(run, since),
-            media_type="text/event-stream",
-            headers={"x-accel-buffering": "no"},
-        )
+        # A browser that lost the connection says how far it was told, and goes on from there.
+        told = request.headers.get("last-event-id", "")
+        if told.isascii() and told.isdecimal() and len(told) < MOST_DIGITS:
+            since = max(since, int(told))
+        kind, headers = "text/event-stream", {"x-accel-buffering": "no"}
+        if request.method == "HEAD":
+            return Response(media_type=kind, headers=headers)
+        return StreamingResponse(self._news(run, since), media_type=kind, headers=headers)
 
     async def _news(self, run: str, since: int) -> AsyncIterator[str]:
         """Tell what is new, until the run is over."""
         known: dict[int, dict[str, Any]] = {}
+        yield f"retry: {RETRY_MS}\n\n"
         while True:
             try:
                 news, since = await run_in_threadpool(self._new, run, since, known)
             except StoreError as error:
                 yield f"event: trouble\ndata: {json.dumps({'error': str(error)})}\n\n"
                 return
-            yield f"data: {json.dumps(news)}\n\n" if news else ": nothing new\n\n"
+            if news:
+                number = f"id: {since}\n" if since >= 0 else ""
+                yield f"{number}data: {json.dumps(news)}\n\n"
+            else:
+                yield ": nothing new\n\n"
             if news and news["status"] != "running":
                 return
             await asyncio.sleep(self._look_s)

@@ -13,6 +13,7 @@ from penstock.store.derived import intervals_s
 from penstock.store.edge_record import EdgeRecord
 from penstock.store.operator_record import OperatorRecord
 from penstock.store.records import BatchRecord, InstanceRecord, NodeRecord, PlanRecord
+from penstock.web.layers import layers_of
 
 #: Batches that rates are averaged over.
 WINDOW = 3
@@ -160,9 +161,13 @@ def _operators(
     known = {one["name"]: one for one in outline.get("operators", ())}
     names = list(dict.fromkeys([*known, *placed]))
     pairs = _pairs(detail, outline)
-    layers = _layers(names, pairs)
+    layers = layers_of(names, pairs)
     targets = {target for _, target in pairs}
     sums = _sums(detail)
+    executors: dict[str, dict[int, str]] = {}
+    for one in detail.instances:
+        if one.batch == detail.last.batch:
+            executors.setdefault(one.operator, {})[one.index] = one.executor
     found = []
     for name in names:
         nodes = placed.get(name, {})
@@ -172,6 +177,7 @@ def _operators(
         count = max([len(nodes), *(index + 1 for index in nodes)], default=0)
         marks = [r.watermark_us for r in records if r.watermark_us is not None]
         columns = [own.get(index, (0.0, 0.0, 0.0, 0.0)) for index in range(count)]
+        ran = executors.get(name, {})
         found.append(
             {
                 "name": name,
@@ -184,6 +190,7 @@ def _operators(
                 "late_rows": sum(r.late_rows for r in records if _recent(r, detail)),
                 "watermark_s": marks[-1] / 1e6 if marks else None,
                 "node": [number.get(nodes.get(index, ""), -1) for index in range(count)],
+                "executor": [ran.get(index, "") for index in range(count)],
                 "rate": [round(c[0], 3) for c in columns],
                 "cores": [round(c[2], 4) for c in columns],
                 "busy": [round(c[3], 4) for c in columns],
@@ -274,21 +281,6 @@ def _pairs(detail: Detail, outline: Mapping[str, Any]) -> list[tuple[str, str]]:
     told = [(e["source"], e["target"]) for e in outline.get("edges", ())]
     seen = [(e.source, e.target) for e in detail.edges]
     return list(dict.fromkeys([*told, *seen]))
-
-
-def _layers(names: Iterable[str], pairs: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Longest way to each operator; where there is a cycle, as far as it was followed."""
-    layer = dict.fromkeys(names, 0)
-    for _ in range(len(layer)):
-        changed = False
-        for source, target in pairs:
-            wanted = min(layer.get(source, 0) + 1, len(layer))
-            if layer.get(target, wanted) < wanted:
-                layer[target] = wanted
-                changed = True
-        if not changed:
-            break
-    return layer
 
 
 def _edges(

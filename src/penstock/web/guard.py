@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Collection
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse
@@ -92,12 +92,14 @@ class Guard:
         if not self._named(host_of(headers.get("host", ""))):
             return PlainTextResponse("this server does not answer to that Host name\n", 421)
         if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("only GET and HEAD are answered\n", 405)
+            text = "only GET and HEAD are answered\n"
+            return PlainTextResponse(text, 405, {"allow": "GET, HEAD"})
         if self._token is None:
             return None
-        asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
+        query = scope.get("query_string", b"").decode("latin-1")
+        asked = parse_qs(query).get("token", [""])[0]
         if asked and self._is_token(asked):
-            redirect = RedirectResponse(scope["path"] or "/", 303)
+            redirect = RedirectResponse(_without_token(scope["path"], query), 303)
             redirect.set_cookie(COOKIE, asked, httponly=True, samesite="strict", path="/")
             return redirect
         if self._is_token(_bearer(headers)) or self._is_token(_cookie(headers)):
@@ -115,6 +117,18 @@ class Guard:
         return self._token is not None and hmac.compare_digest(
             given.encode("utf-8", "replace"), self._token.encode()
         )
+
+
+def _without_token(path: str, query: str) -> str:
+    """Return where to go on once the token is in the cookie, always on this server.
+
+    Examples
+    --------
+    >>> _without_token("//elsewhere.example/", "points=9&token=t")
+    '/elsewhere.example/?points=9'
+    """
+    rest = urlencode([(name, value) for name, value in parse_qsl(query) if name != "token"])
+    return "/" + quote(path.lstrip("/\\")) + (f"?{rest}" if rest else "")
 
 
 def _bearer(headers: Headers) -> str:

@@ -106,6 +106,7 @@ OPERATOR = _object(
     late_rows=WHOLE,
     watermark_s=_maybe(NUMBER),
     node=_list(WHOLE),
+    executor=_list(TEXT),
     rate=_list(NUMBER),
     cores=_list(NUMBER),
     busy=_list(NUMBER),

@@ -47,6 +47,7 @@ class _Kept:
     batches: list[BatchRecord] = field(default_factory=list)
     plans: tuple[PlanRecord, ...] = ()
     plans_at: int = -1
+    told: dict[int, tuple[EventRecord, dict[str, Any]]] = field(default_factory=dict)
 
 
 class RunReader:
@@ -63,6 +64,7 @@ class RunReader:
         self._place = place
         self._file = None if "://" in str(place) else Path(place)
         self._opened: MetricsStore | None = None
+        self._opened_file: tuple[int, int] | None = None
         self._lock = threading.RLock()
         self._kept: dict[str, _Kept] = {}
 
@@ -139,7 +141,12 @@ class RunReader:
         """Tell what happened, decisions with their explanations."""
         with self._lock:
             record = self._run(run)
-            return [told(event, record.started_at_s) for event in self._events(run)]
+            known = self._kept[run].told if run in self._kept else {}
+            events = self._events(run)
+            for event in events:
+                if event.number not in known or known[event.number][0] != event:
+                    known[event.number] = event, told(event, record.started_at_s)
+            return [known[event.number][1] for event in events]
 
     def status(self, run: str) -> str:
         """Say how far a run is."""
@@ -157,11 +164,28 @@ class RunReader:
     # ---- inside
 
     def _store(self) -> MetricsStore | None:
+        there = self._file_there()
+        if self._opened is not None and self._file is not None and there != self._opened_file:
+            # The file was deleted, or another is in its place: what was read is of the one before.
+            self._opened.close()
+            self._opened = None
+            self._kept.clear()
         if self._opened is None:
-            if self._file is not None and not self._file.exists():
+            if self._file is not None and there is None:
                 return None
             self._opened = MetricsStore.open(self._place, read_only=True)
+            self._opened_file = there
         return self._opened
+
+    def _file_there(self) -> tuple[int, int] | None:
+        """Say which file the store is; None where there is none, or a server."""
+        if self._file is None:
+            return None
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _known(self) -> MetricsStore:
         store = self._store()

@@ -111,6 +111,13 @@ class PageProcess:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
         self.url = ""
 
+    @property
+    def pid(self) -> int:
+        """Number of the process; only inside the ``with`` block."""
+        if self._process is None:
+            raise PenstockError("the page does not run")
+        return self._process.pid
+
     def __enter__(self) -> PageProcess:
         address = self._address
         port = "" if address.port is None else str(address.port)

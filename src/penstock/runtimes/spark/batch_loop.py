@@ -24,7 +24,7 @@ from penstock.runtimes.spark.execution import Execution
 from penstock.runtimes.spark.injector import Injector
 from penstock.runtimes.spark.monitor import Observed, Timing, observe
 from penstock.runtimes.spark.operator_records import node_records, operator_records, state_of
-from penstock.runtimes.spark.recorder import EXECUTORS
+from penstock.runtimes.spark.recorder import EXECUTORS, FAILURE, told_failure
 from penstock.runtimes.spark.recovery import BatchRecovery, Halted
 from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.store.records import STATE, RunStatus
@@ -226,6 +226,7 @@ class BatchLoop:
             status = RunStatus.STOPPED if execution.halt.is_set() else RunStatus.FINISHED
             if self.failure is not None:
                 status = RunStatus.FAILED
+                execution.recorder.event(FAILURE, told_failure(self.failure))
             execution.recorder.end(status, compared=bool(execution.queues))
             self.over.set()
 
@@ -302,11 +303,11 @@ class BatchLoop:
             self._state_told = time.monotonic()
             ids = execution.executors.executor_ids
             state = state_of(driver.registry, {e: at.rpartition("/")[0] for at, e in ids.items()})
-        return replace(
             self._state_bytes = {
                 name: [int(one["size_bytes"]) for one in instances]
                 for name, instances in state.items()
             }
+        return replace(
             observed,
             nodes=node_records(execution.id, number, cluster, observed.instances, interval_s),
             operators=operator_records(

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.common.errors import PenstockError
 from penstock.control.events import Event
 from penstock.control.recorder import Recorder
+from penstock.engine.errors import StepFailed
 from penstock.engine.results import MigrationResult
 from penstock.model import Plan
 from penstock.runtimes.spark.monitor import Observed
@@ -18,6 +20,9 @@ from penstock.store.records import EventRecord, PlanRecord, RunRecord, RunRecord
 
 #: Kinds of events, other than decisions and what the state survives.
 PLAN, MOVE, EXECUTORS, RETRY, FAULT = "plan", "move", "executors", "retry", "fault"
+
+#: Kind of the event that says why a run failed.
+FAILURE = "failure"
 
 
 class MetricsRecorder:
@@ -163,3 +168,23 @@ class MetricsRecorder:
     def close(self) -> None:
         """Write what waits, if the store takes it soon, and close it."""
         self._writer.close()
+
+
+def told_failure(error: BaseException) -> str:
+    r"""Say in a line what a run failed with; the rows that a step failed on are left out.
+
+    Examples
+    --------
+    >>> told_failure(OSError("no space left\nat java.io"))
+    'OSError: no space left'
+    >>> told_failure(StepFailed("parse", 2, 7, "ValueError: no number", ["secret"]))
+    "step 'parse' failed in instance 2, batch 7: ValueError: no number"
+    """
+    text = str(error)
+    if isinstance(error, StepFailed):
+        where = f"instance {error.instance}, batch {error.batch_id}"
+        text = f"step {error.step!r} failed in {where}: {error.cause}"
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if isinstance(error, PenstockError) and first:
+        return first
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
