@@ -42,7 +42,7 @@ from penstock.model import Plan
 from penstock.pipeline import Discard
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
-from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
+from penstock.runtimes.spark.nodes import cluster_of, executor_ids, executors_a_node
 from penstock.state.config import StateConfig
 from penstock.strategies import Request, strategies
 
@@ -73,9 +73,9 @@ class Way:
         pipeline = app.pipeline(source, sinks, parallelism=asked.nodes)
         self.job_graph = JobGraph.of(pipeline)
         executors = jvm_of(spark.sparkContext).executors()
-        apart = stand_apart(executors)
-        homes = executor_ids(executors, apart)
-        topology, cluster = self.job_graph.topology(asked.nodes), cluster_of(executors, apart)
+        per_node = executors_a_node(executors, 1)
+        homes = executor_ids(executors, per_node)
+        topology, cluster = self.job_graph.topology(asked.nodes), cluster_of(executors, per_node)
         plan = strategies.make("even").plan(Request(topology, cluster))
         assert isinstance(plan, Plan)
         kind = Alone if name == "none" else SparkBackend
@@ -83,7 +83,7 @@ class Way:
             spark,
             lambda home: homes.get(home, home),
             f"backup-{name.replace(' ', '-')}",
-            apart=apart,
+            per_node=per_node,
         )
         folder = root / name.replace(" ", "-")
         self.driver = Driver(self.job_graph, self.backend, folder, plan, state_config=state_config)

@@ -124,11 +124,11 @@ def test_temporary_files_go_with_the_command(monkeypatch: pytest.MonkeyPatch) ->
 class FakeSpark:
     """Stands for `penstock.spark`, without a cluster."""
 
-    def embedded(self, nodes: int) -> str:
-        return f"local-cluster[{nodes},1,1024]"
+    def embedded(self, nodes: int, processes: int = 1) -> str:
+        return f"local-cluster[{nodes * processes},1,1024]"
 
     @contextlib.contextmanager
-    def cluster(self, master: str) -> Iterator[object]:
+    def cluster(self, master: str, processes: int = 1) -> Iterator[object]:
         yield object()
 
 

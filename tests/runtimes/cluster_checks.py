@@ -96,9 +96,9 @@ def noticed(spark: Any) -> dict[str, Any]:
     executors = jvm_of(spark.sparkContext).executors()
     turned = {
         home: executors[(i + 1) % len(executors)].id
-        for i, home in enumerate(executor_ids(executors, apart=True))
+        for i, home in enumerate(executor_ids(executors, per_node=1))
     }
-    wanted = executor_ids(executors, apart=True)
+    wanted = executor_ids(executors, per_node=1)
     app = apps.make("wordcount")
     source = app.source(1e6, seed=11, rows=600)
     pipeline = app.pipeline(source, parallelism=NODES)

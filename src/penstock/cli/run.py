@@ -39,6 +39,7 @@ from penstock.cli.run_options import (
     Nodes,
     Output,
     ParityFragments,
+    Processes,
     RecommendOnly,
     Report,
     Set,
@@ -109,6 +110,7 @@ def run(
     seconds: Seconds = 60.0,
     master: Master = None,
     nodes: EmbeddedNodes = DEFAULT_NODES,
+    processes: Processes = 1,
     zipf: Zipf = 1.0,
     parallelism: Parallelism = None,
     seed: InputSeed = 0,
@@ -133,7 +135,7 @@ def run(
     """Run an application; see `HELP`."""
     asked = RunArguments(
         Input(app, rate, seconds, zipf, seed, parallelism),
-        Nodes(master, nodes),
+        Nodes(master, nodes, processes),
         Control(strategy, min_nodes, max_nodes, recommend_only, adapt),
         StateArguments(checkpoint, state, data, parity, backup_every, tuple(fault or ())),
         Output(store, report, as_json),
@@ -159,7 +161,9 @@ def _run(asked: RunArguments) -> None:
         from penstock.runtimes.spark.query import Query, launch
     with running(), deferred() as stop, scratch(), Board(asked.output.as_json) as board:
         board.say(f"starting Spark on {asked.nodes}")
-        with engine.cluster(asked.nodes.master or engine.embedded(asked.nodes.count)) as spark:
+        where = asked.nodes
+        master = where.master or engine.embedded(where.count, processes=where.processes)
+        with engine.cluster(master, processes=where.processes) as spark:
             stop.check()
             board.say("warming up the workers")
             job = pipeline if isinstance(pipeline, Pipeline) else pipeline(spark)

@@ -35,6 +35,13 @@ Strategy = Annotated[
     str, typer.Option("--strategy", metavar="NAME", help="Strategy that plans it.")
 ]
 
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--processes", metavar="N", help="Executor processes of each node of the embedded cluster."
+    ),
+]
+
 Checkpoint = Annotated[
     str | None,
     typer.Option(
@@ -205,15 +212,21 @@ class Nodes:
 
     master: str | None
     count: int
+    processes: int = 1
 
     def check(self) -> None:
         """Refuse what cannot be reached or does not fit this machine."""
         check_master(self.master)
+        if self.processes < 1 or (self.master is not None and self.processes > 1):
+            allowed = "a whole number of at least 1" if self.master is None else "1"
+            owner = "an embedded cluster" if self.master is None else "a run on a given --master"
+            raise InvalidValue("processes", owner, allowed, self.processes)
         if self.master is None:
-            check_nodes(self.count)
+            check_nodes(self.count * self.processes)
 
     def __str__(self) -> str:
-        return self.master or f"an embedded cluster of {self.count} nodes"
+        each = f" with {self.processes} executors each" if self.processes > 1 else ""
+        return self.master or f"an embedded cluster of {self.count} nodes{each}"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ NUMBERS = {
     "bandwidth_mb_s": 125.0,
 }
 CLUSTER_FIELDS = ("nodes",)
-NODE_FIELDS = ("name", "count", *NUMBERS, "rack", "processes", "slots")
+NODE_FIELDS = ("name", "count", *NUMBERS, "rack", "processes", "slots", "own_cores")
 
 MOST_PROCESSES = 1000
 MOST_SLOTS = 1_000_000
@@ -57,4 +57,8 @@ def _nodes(entry: Fields) -> list[Node]:
     rack = entry.text("rack", "rack-0")
     processes = entry.whole("processes", 1, most=MOST_PROCESSES)
     slots = entry.whole("slots", 64, most=MOST_SLOTS)
-    return [Node(n, rack=rack, processes=processes, slots=slots, **numbers) for n in names]
+    own = entry.truth("own_cores", False)
+    return [
+        Node(n, rack=rack, processes=processes, slots=slots, own_cores=own, **numbers)
+        for n in names
+    ]

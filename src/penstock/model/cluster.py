@@ -35,6 +35,9 @@ class Node:
         Worker processes (Spark executors) on the node.
     slots : int
         Instances that one process holds.
+    own_cores : bool
+        Whether each process has its part of the cores to itself, as a Spark executor has, so that
+        instances are to be spread over them; one of Storm may use all cores.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Node:
     rack: str = "rack-0"
     processes: int = 1
     slots: int = 64
+    own_cores: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -63,6 +67,8 @@ class Node:
             value = getattr(self, parameter)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InvalidValue(parameter, owner, "a whole number of at least 1", value)
+        if not isinstance(self.own_cores, bool):
+            raise InvalidValue("own_cores", owner, "true or false", self.own_cores)
 
 
 @dataclass(frozen=True)

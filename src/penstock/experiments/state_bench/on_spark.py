@@ -10,7 +10,7 @@ from typing import Any
 from penstock.experiments.state_bench.bench import StateBench, coding
 from penstock.runtimes.spark.backend import SparkBackend
 from penstock.runtimes.spark.jvm import jvm_of
-from penstock.runtimes.spark.nodes import cluster_of, executor_ids, stand_apart
+from penstock.runtimes.spark.nodes import cluster_of, executor_ids, executors_a_node
 from penstock.runtimes.spark.session import SparkSession
 
 #: Experiments in the order in which they are run.
@@ -51,15 +51,15 @@ def measure(
 ) -> dict[str, list[dict[str, Any]]]:
     """Run the experiments on the executors of a session, one after the other."""
     executors = jvm_of(spark.sparkContext).executors()
-    apart = stand_apart(executors)
-    homes = executor_ids(executors, apart)
+    per_node = executors_a_node(executors, 1)
+    homes = executor_ids(executors, per_node)
     backend = SparkBackend(
-        spark, lambda home: homes.get(home, home), "penstock-state-bench", apart=apart
+        spark, lambda home: homes.get(home, home), "penstock-state-bench", per_node=per_node
     )
     with tempfile.TemporaryDirectory(prefix="penstock-checkpoint-") as checkpoint:
         bench = StateBench(
             backend,
-            cluster_of(executors, apart),
+            cluster_of(executors, per_node),
             checkpoint,
             asked.server,
             asked.data,

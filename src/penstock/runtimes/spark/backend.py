@@ -36,8 +36,8 @@ class SparkBackend:
         From a location, as in `BatchSpec.locations`, to the id of an executor; "" is anywhere.
     folder : str
         Where an executor keeps state; a relative one lies in its own working folder.
-    apart : bool
-        Whether each executor stands for a node, as in `by_node`.
+    per_node : int
+        Executors that stand for a node, or 0, as in `by_node`.
     task_timeout_s : float
         Time that a task may take, in seconds; 0 means no limit.
     rows : DataFrame, optional
@@ -58,7 +58,7 @@ class SparkBackend:
     spark: SparkSession
     executor_of: Callable[[str], str]
     folder: str = "penstock-state"
-    apart: bool = True
+    per_node: int = 1
     task_timeout_s: float = 0.0
     rows: DataFrame | None = None
     rows_of: str | None = None
@@ -146,7 +146,7 @@ class SparkBackend:
         """Return the first process of each node that plans know of."""
         executors = jvm_of(self.spark.sparkContext).executors()
         alive = {executor.id for executor in executors}
-        first = {node: f"{node}/0" for node in by_node(executors, self.apart)}
+        first = {node: f"{node}/0" for node in by_node(executors, self.per_node)}
         return {node: at for node, at in first.items() if self.executor_of(at) in alive}
 
     def alive(self) -> frozenset[str]:

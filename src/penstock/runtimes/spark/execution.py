@@ -86,14 +86,16 @@ class Execution:
     def _build(self, first: Plan | None) -> None:
         options, checkpoint = self.options, self.folder.checkpoint
         jvm = jvm_of(self.spark.sparkContext)
-        self.executors = Executors(jvm, lambda only: self.backend.warm_up(only, self._probes))
+        self.executors = Executors(
+            jvm, lambda only: self.backend.warm_up(only, self._probes), jvm.processes
+        )
         # Without executors of its own a session has no working folders to keep state in.
         local = str(self.folder.path / "local") if jvm.local else f"penstock-{self.id}"
         self.backend = SparkBackend(
             self.spark,
             self._executor_of,
             local,
-            self.executors.apart,
+            self.executors.per_node,
             options.recovery.task_timeout_s,
         )
         nodes = len(self.executors.cluster)

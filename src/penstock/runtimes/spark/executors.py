@@ -10,7 +10,7 @@ from penstock.control.runtime import ActionFailed
 from penstock.model import Cluster
 from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.runtimes.spark.jvm import Executor
-from penstock.runtimes.spark.nodes import by_node, cluster_of, executor_ids, stand_apart
+from penstock.runtimes.spark.nodes import by_node, cluster_of, executor_ids, executors_a_node
 
 #: Seconds between two looks for executors that came later.
 LOOK_S = 0.5
@@ -61,22 +61,24 @@ class Executors:
         Lists, requests and releases the executors.
     warm_up : callable
         Raises `ExecutorLost` when an executor is lost meanwhile.
+    processes : int
+        Executors that stand for a node, on an embedded cluster.
 
     Attributes
     ----------
-    apart : bool
-        Whether each executor stands for a node, as in `by_node`.
+    per_node : int
+        Executors that stand for a node, or 0, as in `by_node`.
     cluster : Cluster
         The nodes as of the last `look`.
     """
 
-    def __init__(self, jvm: Manager, warm_up: WarmUp = no_warm_up) -> None:
+    def __init__(self, jvm: Manager, warm_up: WarmUp = no_warm_up, processes: int = 1) -> None:
         self._jvm, self._warm_up = jvm, warm_up
         self._warming = threading.Lock()
         self._gone: set[str] = set()
         there = jvm.executors()
         self._ready = {executor.id for executor in there}
-        self.apart = stand_apart(there)
+        self.per_node = executors_a_node(there, processes)
         self._ids: Mapping[str, str] = {}
         self.cluster = self.look()
 
@@ -94,8 +96,8 @@ class Executors:
         if not executors and self._ids:
             # All are lost at once: what is run next finds out, and waits for others.
             return self.cluster
-        self._ids = executor_ids(executors, self.apart)
-        self.cluster = cluster_of(executors, self.apart)
+        self._ids = executor_ids(executors, self.per_node)
+        self.cluster = cluster_of(executors, self.per_node)
         return self.cluster
 
     @property
@@ -118,7 +120,7 @@ class Executors:
             When the cluster manager takes no such requests.
         """
         executors = self.executors()
-        each = max(1, round(len(executors) / max(1, len(by_node(executors, self.apart)))))
+        each = max(1, round(len(executors) / max(1, len(by_node(executors, self.per_node)))))
         if not self._jvm.request_executors(nodes * each):
             raise ActionFailed(f"{self._jvm.master} cannot be asked for executors")
 
@@ -130,7 +132,7 @@ class Executors:
         ActionFailed
             When the cluster manager releases none.
         """
-        found = by_node(self.executors(), self.apart)
+        found = by_node(self.executors(), self.per_node)
         ids = [executor.id for name in nodes for executor in found.get(name, ())]
         if not self._jvm.release_executors(ids):
             raise ActionFailed(f"{self._jvm.master} cannot be told to release executors")

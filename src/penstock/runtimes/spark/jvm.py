@@ -17,6 +17,9 @@ from weakref import WeakKeyDictionary
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
+#: Setting of a session: executors that stand for a node of an embedded cluster.
+PROCESSES = "spark.penstock.processes"
+
 #: In this order: one may use those before it.
 _SOURCES = ("PinnedRDD", "FrameRDD", "ValuesRDD", "Gather", "Facts", "Wiring")
 _INSTALLED: WeakKeyDictionary[SparkContext, Jvm] = WeakKeyDictionary()
@@ -109,6 +112,11 @@ class Context:
     def master(self) -> str:
         """The cluster manager, as messages name it."""
         return str(self._sc.master)
+
+    @property
+    def processes(self) -> int:
+        """Executors that stand for a node of an embedded cluster."""
+        return int(self._sc.getConf().get(PROCESSES, "1") or "1")
 
     def request_executors(self, total: int) -> bool:
         """Ask for executors until there are so many; False where that is not possible."""

@@ -11,25 +11,39 @@ from penstock.runtimes.spark.jvm import Executor
 SLOTS = 10_000
 
 
-def stand_apart(executors: Sequence[Executor]) -> bool:
-    """Whether each executor stands for a node: that is what an embedded cluster is for.
+def executors_a_node(executors: Sequence[Executor], processes: int) -> int:
+    """Say how many executors stand for a node, or 0 where a node is a host.
 
-    Asked once, at the start: a cluster that shrinks to one executor is still that cluster.
+    All on one host stand for nodes: that is what an embedded cluster is for. Asked once, at the
+    start: a cluster that shrinks to one executor is still that cluster.
     """
-    return len(executors) > 1 and len({executor.host for executor in executors}) == 1
+    embedded = len(executors) > 1 and len({executor.host for executor in executors}) == 1
+    return processes if embedded else 0
 
 
-def by_node(executors: Sequence[Executor], apart: bool) -> Mapping[str, tuple[Executor, ...]]:
-    """Group executors by node: by host, or each by itself where they stand `apart`."""
-    if apart:
-        return {f"executor-{executor.id}": (executor,) for executor in executors}
+def by_node(executors: Sequence[Executor], per_node: int) -> Mapping[str, tuple[Executor, ...]]:
+    """Group executors by node: so many with numbers that follow each other, or those of a host.
+
+    An executor that replaces a lost one has a new number, and so stands for another node.
+
+    Examples
+    --------
+    >>> two = [Executor(str(i), "here", 1, 0) for i in (2, 3, 5)]
+    >>> {name: [e.id for e in here] for name, here in by_node(two, 2).items()}
+    {'node-1': ['2', '3'], 'node-2': ['5']}
+    """
     found: dict[str, list[Executor]] = {}
-    for executor in executors:
-        found.setdefault(executor.host, []).append(executor)
-    return {host: tuple(here) for host, here in found.items()}
+    for executor in sorted(executors, key=lambda e: (len(e.id), e.id)) if per_node else executors:
+        name = executor.host
+        if per_node == 1:
+            name = f"executor-{executor.id}"
+        elif per_node:
+            name = f"node-{int(executor.id) // per_node}"
+        found.setdefault(name, []).append(executor)
+    return {name: tuple(here) for name, here in found.items()}
 
 
-def cluster_of(executors: Sequence[Executor], apart: bool) -> Cluster:
+def cluster_of(executors: Sequence[Executor], per_node: int) -> Cluster:
     """Describe the executors to a planner."""
     return Cluster(
         tuple(
@@ -39,16 +53,17 @@ def cluster_of(executors: Sequence[Executor], apart: bool) -> Cluster:
                 mem_mb=sum(executor.memory_bytes for executor in here) / 1e6,
                 processes=len(here),
                 slots=SLOTS,
+                own_cores=True,
             )
-            for name, here in by_node(executors, apart).items()
+            for name, here in by_node(executors, per_node).items()
         )
     )
 
 
-def executor_ids(executors: Sequence[Executor], apart: bool) -> Mapping[str, str]:
+def executor_ids(executors: Sequence[Executor], per_node: int) -> Mapping[str, str]:
     """Id of the executor at each spot, as `str(Spot)` spells it."""
     return {
         f"{name}/{process}": executor.id
-        for name, here in by_node(executors, apart).items()
+        for name, here in by_node(executors, per_node).items()
         for process, executor in enumerate(here)
     }

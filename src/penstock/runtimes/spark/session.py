@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.model import InvalidValue, PenstockError
-from penstock.runtimes.spark.jvm import jvm_of
+from penstock.runtimes.spark.jvm import PROCESSES, jvm_of
 
 __all__ = ["SparkSession", "cluster", "embedded", "session"]
 
@@ -69,12 +69,21 @@ def settings(master: str) -> dict[str, str]:
     return wanted
 
 
-def embedded(nodes: int = 4, cores: int = 1, memory_mb: int = 1024) -> str:
-    """Return the master of an embedded cluster of so many executor processes."""
-    for name, value in (("nodes", nodes), ("cores", cores)):
+def embedded(nodes: int = 4, cores: int = 1, memory_mb: int = 1024, processes: int = 1) -> str:
+    """Return the master of an embedded cluster of so many nodes.
+
+    Parameters
+    ----------
+    nodes : int
+    cores, memory_mb : int
+        Of each executor process.
+    processes : int
+        Executor processes of each node; give `session` the same number.
+    """
+    for name, value in (("nodes", nodes), ("cores", cores), ("processes", processes)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InvalidValue(name, "an embedded cluster", "a whole number of at least 1", value)
-    return f"local-cluster[{nodes},{cores},{memory_mb}]"
+    return f"local-cluster[{nodes * processes},{cores},{memory_mb}]"
 
 
 def session(
@@ -83,6 +92,7 @@ def session(
     name: str = "penstock",
     conf: Mapping[str, str] | None = None,
     timeout_s: float = 120.0,
+    processes: int = 1,
 ) -> SparkSession:
     """Start a session, and wait until its executors are there.
 
@@ -95,11 +105,14 @@ def session(
         More configuration; it wins over the engine's own.
     timeout_s : float
         How long to wait for the executors.
+    processes : int
+        Executors that stand for a node, on an embedded cluster.
     """
-    master = master or embedded()
+    master = master or embedded(processes=processes)
     _prepare_environment(master)
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**settings(master), **(conf or {})}.items():
+    own = {**settings(master), PROCESSES: str(processes)}
+    for key, value in {**own, **(conf or {})}.items():
         builder = builder.config(key, value)
     if master.startswith("local-cluster"):
         memory = int(master.rstrip("]").split(",")[2])

@@ -20,7 +20,7 @@ from penstock.runtimes.spark.batch_loop import BatchLoop, Listener
 from penstock.runtimes.spark.group import Group
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.monitor import Observed
-from penstock.runtimes.spark.nodes import cluster_of, stand_apart
+from penstock.runtimes.spark.nodes import cluster_of, executors_a_node
 from penstock.runtimes.spark.options import Options, QueueOptions, RecoveryOptions, StateOptions
 from penstock.runtimes.spark.query import prepare, require_fixed_plans
 from penstock.strategies import Request, Strategy, strategies
@@ -116,8 +116,9 @@ def first_plans(
     pipelines: Mapping[str, Pipeline], spark: SparkSession, strategy: Strategy, seed: int
 ) -> dict[str, Plan]:
     """Plan all pipelines at once on the executors that are there."""
-    executors = jvm_of(spark.sparkContext).executors()
-    cluster = cluster_of(executors, stand_apart(executors))
+    jvm = jvm_of(spark.sparkContext)
+    executors = jvm.executors()
+    cluster = cluster_of(executors, executors_a_node(executors, jvm.processes))
     count = max(2, len(cluster))
     topologies = {name: JobGraph.of(p).topology(count) for name, p in pipelines.items()}
     joined = join_topologies(topologies)
