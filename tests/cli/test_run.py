@@ -248,6 +248,10 @@ def job(tmp_path: Path) -> str:
         (["wordcount", "--set", "queue.size=0"], "size"),
         (["wordcount", "--set", "recovery.retries=-1"], "retries"),
         (["wordcount", "--set", "interval_s=-1"], "interval_s"),
+        (["wordcount", "--set", "stable_rounds=0"], "stable_rounds of Settings must be"),
+        (["wordcount", "--set", "loop.cooldown=5", "--no-adapt"], "left out with --no-adapt"),
+        (["wordcount", "--processes", "0"], "a whole number of at least 1"),
+        (["wordcount", "--processes", "2", "--master", "local[2]"], "on a given --master"),
     ],
 )
 def test_parameters_and_scripts_are_checked_first(job: str, words: list[str], said: str) -> None:

@@ -171,6 +171,17 @@ def test_a_gain_that_did_not_come_is_noticed_and_not_repeated_blindly() -> None:
     assert len(refused) <= len(done)
 
 
+def test_without_back_off_a_vain_change_is_made_again() -> None:
+    settings = Settings(every=1, stable_rounds=1, cooldown=5, verify=1, back_off=0)
+    vain = scene(
+        strategy=Scripted(lying), settings=settings, plan=first_plan("even", small_nodes(4))
+    )
+    vain.run(100)
+    done = [e for e in vain.events.values() if e.status is DecisionStatus.DONE]
+    assert len(done) >= 6
+    assert not [e for e in vain.events.values() if e.status is DecisionStatus.REFUSED]
+
+
 def test_moves_of_a_round_are_limited() -> None:
     settings = Settings(
         every=1, stable_rounds=1, cooldown=1, verify=1, max_moves=5, max_moves_share=0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.common.near_miss import near_miss
+from penstock.control.settings import Settings
 from penstock.model import InvalidValue
 from penstock.runtimes.spark.options import Options, QueueOptions, RecoveryOptions, StateOptions
 
@@ -17,13 +18,17 @@ ENGINE: Mapping[str, type] = {
     "queue": QueueOptions,
     "state": StateOptions,
     "recovery": RecoveryOptions,
+    "loop": Settings,
 }
 
 #: Parameters of the engine that have no subject.
 PLAIN = ("interval_s", "on_error")
 
 #: Parameters that an option of the command sets.
-BY_OPTION = frozenset({("state", n) for n in ("mode", "data", "parity", "backup_every")})
+BY_OPTION = frozenset(
+    {("state", n) for n in ("mode", "data", "parity", "backup_every")}
+    | {("loop", n) for n in ("min_nodes", "max_nodes", "recommend_only")}
+)
 
 
 @dataclass(frozen=True)

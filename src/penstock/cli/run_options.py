@@ -239,11 +239,17 @@ class Control:
     recommend_only: bool
     adapt: bool
 
-    def settings(self) -> Settings | None:
-        """Return the settings of the loop; None when the first plan stays."""
+    def settings(self, values: Mapping[str, Any]) -> Settings | None:
+        """Return the settings of the loop, with what --set gave; None when the first plan stays."""
         settings = Settings(
-            min_nodes=self.min_nodes, max_nodes=self.max_nodes, recommend_only=self.recommend_only
+            min_nodes=self.min_nodes,
+            max_nodes=self.max_nodes,
+            recommend_only=self.recommend_only,
+            **values,
         )
+        if values and not self.adapt:
+            allowed = "left out with --no-adapt: nothing is decided"
+            raise InvalidValue(f"loop.{next(iter(values))}", "a run", allowed, "--set")
         return settings if self.adapt else None
 
 

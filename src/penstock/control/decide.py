@@ -35,9 +35,9 @@ from penstock.model import (
 )
 from penstock.strategies import Request, Strategy
 
-#: Batches, and seconds, that a rate may go on moving before it is answered all the same: batches of
-#: nodes that are overloaded grow and grow.
-PATIENCE, PATIENCE_S = 10, 20.0
+#: Seconds that a rate may go on moving before it is answered all the same: batches of nodes that
+#: are overloaded grow and grow.
+PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,10 +129,10 @@ def _held_back(now: Situation, settings: Settings, guards: Guards) -> Reason | N
     if now.assessment.slow & used:
         # That was looked at for several batches before it was believed, and every batch waits.
         return None
-    patience = settings.stable_rounds + math.ceil(PATIENCE / settings.every)
+    patience = settings.stable_rounds + math.ceil(settings.patience / settings.every)
     waited_s = now.assessment.observation.now_s - guards.wanted_since_s
     hasty = guards.wanted_rounds < patience and waited_s < PATIENCE_S
-    if now.assessment.moving and hasty:
+    if settings.patience and now.assessment.moving and hasty:
         text = f"a change is wanted, but the rate still moves: {now.assessment.change:+.0%}"
         return Reason(text, {"rate_change": now.assessment.change})
     if guards.wanted_rounds < settings.stable_rounds:

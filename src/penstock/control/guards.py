@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-#: A change that brought nothing is refused for the cool-down times this, and twice as long each
-#: time that it brings nothing again.
+#: Cool-downs for which a change is refused that brought nothing, unless the settings say otherwise.
 BACK_OFF = 4
 
 #: The back-off grows no further than this many doublings.
@@ -58,11 +57,23 @@ class Guards:
         """Be quiet for a while."""
         return replace(self, quiet_until=batch + cooldown, wanted_rounds=0, idle_rounds=0)
 
-    def disappointed(self, key: str, batch: int, cooldown: int, why: str) -> Guards:
-        """Refuse a change for a time that doubles with every disappointment."""
+    def disappointed(
+        self, key: str, batch: int, cooldown: int, why: str, back_off: int = BACK_OFF
+    ) -> Guards:
+        """Refuse a change for a time that doubles with every disappointment.
+
+        Parameters
+        ----------
+        key : str
+            What kind of change it was, as in `Decision.key`.
+        batch, cooldown : int
+        why : str
+        back_off : int
+            Cool-downs that the first time lasts; 0 refuses nothing.
+        """
         known = self.disappointments.get(key)
         times = known.times + 1 if known else 1
-        wait = max(cooldown, 1) * BACK_OFF * 2 ** min(times - 1, DOUBLINGS)
+        wait = max(cooldown, 1) * back_off * 2 ** min(times - 1, DOUBLINGS)
         found = {**self.disappointments, key: Disappointment(times, batch + wait, why)}
         return replace(self, disappointments=found)
 

@@ -190,9 +190,9 @@ class Loop:
         gained = judge(flight.decision.expected, now)
         event = replace(flight.event, status=DecisionStatus.DONE, gained=gained)
         ended = self._applier.judged(event)
-        key, cooldown = ended.decision.key, self.settings.cooldown
+        key = ended.decision.key
         if gained.came is False:
-            self.guards = self.guards.disappointed(key, self._batch, cooldown, gained.text)
+            self._disappointed(key, gained.text)
         elif gained.came:
             self.guards = self.guards.satisfied(key)
         self._tell(event)
@@ -231,12 +231,10 @@ class Loop:
     def _closed(self, flight: InFlight) -> None:
         """Remember a decision that did not come to its end."""
         self._tell(flight.event)
-        cooldown = self.settings.cooldown
         self._recent = () if flight.done else self._recent
         self.guards = self.guards.after_change(self._batch, 0)
         if flight.ending is Ending.FAILED:
-            key = flight.decision.key
-            self.guards = self.guards.disappointed(key, self._batch, cooldown, flight.why)
+            self._disappointed(flight.decision.key, flight.why)
         elif flight.ending is Ending.NO_NODES:
             self._without(SPARE_NODES, flight.why)
         elif flight.ending is Ending.FIXED_NODES:
@@ -244,7 +242,14 @@ class Loop:
             self._note(f"the number of nodes is fixed from here on: {flight.why}")
 
     def _without(self, key: str, why: str) -> None:
+        """Do without what the cluster manager cannot do, whatever the settings are."""
         self.guards = self.guards.disappointed(key, self._batch, self.settings.cooldown, why)
+
+    def _disappointed(self, key: str, why: str) -> None:
+        """Refuse such a change for a while, if that is asked for."""
+        cooldown, back_off = self.settings.cooldown, self.settings.back_off
+        if back_off:
+            self.guards = self.guards.disappointed(key, self._batch, cooldown, why, back_off)
 
     # ---- telling
 

@@ -35,6 +35,20 @@ a whole number from 1 to 10000, got 0
     stable_rounds: int = param(
         2, "Evaluations in a row that must want a change.", least=1, most=1000, unit="rounds"
     )
+    patience: int = param(
+        10,
+        "Batches that a rate may go on moving before a change is made all the same; 0: none.",
+        least=0,
+        unit="batches",
+    )
+    back_off: int = param(
+        4,
+        "Cool-downs, of at least a batch, for which a change that brought nothing is refused, "
+        "twice as many each time; 0: it is not.",
+        least=0,
+        most=1000,
+        unit="cool-downs",
+    )
     max_moves: int = param(
         64,
         "Instances that one decision may always move to another spot.",
