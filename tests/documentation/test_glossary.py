@@ -32,6 +32,7 @@ FORBIDDEN = {
     r"journals?": "commit log",
     r"(?:raw|check) (?:fragment|block)s?": "data and parity fragments",
     r"in charge": "in force",
+    r"(?:old|new|its|their|no|only)[ _]homes?": "owner (of a key), node, location",
     r"copied ahead": "pre-copied",
     r"await_end": "await_termination",
     r"smallest\(|largest\(": "penstock.functions.min, max",

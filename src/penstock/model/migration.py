@@ -101,9 +101,9 @@ def diff(running: Plan, following: Plan) -> Diff:
             )
         pairs = zip(before.partitions, table.partitions, strict=True)
         partitions += [
-            PartitionMove(operator, p, old_home, new_home)
-            for p, (old_home, new_home) in enumerate(pairs)
-            if old_home != new_home
+            PartitionMove(operator, p, old_owner, new_owner)
+            for p, (old_owner, new_owner) in enumerate(pairs)
+            if old_owner != new_owner
         ]
         if dict(before.split) != dict(table.split):
             split_changed.append(operator)

@@ -159,5 +159,5 @@ def partition_loads(request: Request, operator: str, table: RoutingTable) -> Flo
     loads = instance_loads(request, operator)
     if loads is None:
         return None
-    home = np.array(table.partitions, dtype=np.int64)
-    return np.asarray((loads / np.maximum(group_counts(home, len(loads)), 1))[home])
+    owner = np.array(table.partitions, dtype=np.int64)
+    return np.asarray((loads / np.maximum(group_counts(owner, len(loads)), 1))[owner])

@@ -151,7 +151,7 @@ class Penstock(Checked):
     def _without_the_gone(
         self, request: Request, current: IntArray, awake: IntArray, why: tuple[Reason, ...]
     ) -> Plan | Keep | None:
-        """Find a home on the nodes that are left for what has none; None if they are too few.
+        """Find a node among those that are left for what has none; None if they are too few.
 
         Nothing else moves, and no further node is given up: what is spare shows when all is well.
         """

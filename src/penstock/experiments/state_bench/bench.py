@@ -1,7 +1,7 @@
 """How long it takes to save state, to restore it and to move it, by peers and by a checkpoint.
 
 The experiments are those of Sl figures 20 to 25, on any backend. The times are those that a stream
-would wait: from the driver's call until all state is safe, or in its new home and ready for use.
+would wait: from the driver's call until all state is safe, or ready for use on its new executor.
 """
 
 from __future__ import annotations
@@ -73,7 +73,11 @@ class Losing:
     def backup_nodes(self) -> Mapping[str, str]:
         """Return the backup nodes that are not gone."""
         found = self.inner.backup_nodes().items()
-        return {node: home for node, home in found if self.executor_at(home) not in self.lost}
+        return {
+            node: location
+            for node, location in found
+            if self.executor_at(location) not in self.lost
+        }
 
     def alive(self) -> frozenset[str]:
         """Return the places that are not gone."""
@@ -121,10 +125,10 @@ class StateBench:
         width, rows = len(self.nodes), []
         for count in counts:
             sizes = np.linspace(least_mb, most_mb, count).tolist()
-            homes = [i % width for i in range(count)]
-            after = [(home + 1) % width for home in homes]
+            before = [i % width for i in range(count)]
+            after = [(node + 1) % width for node in before]
             about = {"instances": count, "state_mb": sum(sizes)}
-            rows.append(self._compared(about, sizes, homes, after, lose=False))
+            rows.append(self._compared(about, sizes, before, after, lose=False))
         return rows
 
     def lost(self, counts: Iterable[int], size_mb: float) -> list[Row]:
@@ -155,13 +159,13 @@ class StateBench:
     # ---- one measurement
 
     def _compared(
-        self, about: Row, sizes_mb: Sequence[float], homes: list[int], after: list[int], lose: bool
+        self, about: Row, sizes_mb: Sequence[float], before: list[int], after: list[int], lose: bool
     ) -> Row:
         """Measure all ways in turn, so that what disturbs one disturbs the others."""
         row = dict(about)
         taken: dict[str, list[Row]] = {mode: [] for mode in MODES}
         for _, mode in itertools.product(range(self.repeats), MODES):
-            taken[mode].append(self._once(mode, sizes_mb, homes, after, lose))
+            taken[mode].append(self._once(mode, sizes_mb, before, after, lose))
         for name in ("save_s", "recover_s"):
             for mode in MODES:
                 row[f"{name}_{mode}"] = statistics.median(one[name] for one in taken[mode])
@@ -178,7 +182,7 @@ class StateBench:
         self,
         mode: str,
         sizes_mb: Sequence[float],
-        homes: list[int],
+        before: list[int],
         after: list[int],
         lose: bool,
         gone: int = 0,
@@ -190,10 +194,10 @@ class StateBench:
             state_config = StateConfig(
                 mode, self.checkpoint, data=self.data, parity=self.parity, memory_mb=4096.0
             )
-            plan = self._plan(job_graph, homes)
+            plan = self._plan(job_graph, before)
             driver = Driver(job_graph, backend, Path(commit_log), plan, state_config=state_config)
             spec = driver.transition.spec({}, 0, synchronous=True)
-            places = tuple(backend.executor_at(home) for home in spec.locations[OPERATOR])
+            places = tuple(backend.executor_at(location) for location in spec.locations[OPERATOR])
             sizes = tuple(int(size * MB) for size in sizes_mb)
             made = self._job("fill", [Stage(places, Fill(spec, sizes))])
             stages = [Stage(places, Save(spec, self.server))]
@@ -232,11 +236,11 @@ class StateBench:
         there = [i for i, n in enumerate(self.nodes.names) if n in backend.backup_nodes()]
         return [node if node in there else there[node % len(there)] for node in after]
 
-    def _plan(self, job_graph: JobGraph, homes: list[int]) -> Plan:
+    def _plan(self, job_graph: JobGraph, before: list[int]) -> Plan:
         topology = job_graph.topology(1)
         made = strategies.make("even").plan(Request(topology, self.nodes))
         assert isinstance(made, Plan)
-        node_of = frozen_ints(np.asarray([homes[0], *homes]))
+        node_of = frozen_ints(np.asarray([before[0], *before]))
         zeros = frozen_ints(np.zeros(len(node_of), dtype=np.int64))
         return replace(made, node_of=node_of, process_of=zeros, active=(), routing={})
 

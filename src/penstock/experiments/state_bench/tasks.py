@@ -103,9 +103,9 @@ class Save:
         _drain(frames)
         started, spec = time.perf_counter(), self.spec
         state = _MADE.pop((spec.token, partition))
-        home = _home(spec, place, self.server)
-        saved = home.save(OPERATOR, partition, -1, spec.version, pa.table({}), state, whole=True)
-        if self.server and home.shared is not None:
+        store = _state_store(spec, place, self.server)
+        saved = store.save(OPERATOR, partition, -1, spec.version, pa.table({}), state, whole=True)
+        if self.server and store.shared is not None:
             upload(_url(self.server, partition, saved.segment), saved.content)
         for to, message in backup_messages(spec, OPERATOR, partition, saved):
             yield to.partition, pack(message, to)
@@ -124,13 +124,13 @@ class Load:
         """Load, and add up what is there."""
         _drain(frames)
         started, spec = time.perf_counter(), self.spec
-        home = _home(spec, place, self.server)
-        if self.server and home.shared is not None:
+        store = _state_store(spec, place, self.server)
+        if self.server and store.shared is not None:
             run = Segment(0, spec.version)
-            path = home.files.path(OPERATOR, partition, run)
+            path = store.files.path(OPERATOR, partition, run)
             path.parent.mkdir(parents=True, exist_ok=True)
             download(_url(self.server, partition, run), path)
-        state = home.load(OPERATOR, partition, ("key",), spec.version)
+        state = store.load(OPERATOR, partition, ("key",), spec.version)
         seconds = time.perf_counter() - started
         yield _sent(Answer(partition, seconds, total=_total(state)))
 
@@ -162,7 +162,7 @@ def download(url: str, path: Path) -> None:
         shutil.copyfileobj(reply, out, 1 << 20)
 
 
-def _home(spec: BatchSpec, place: Path, server: str) -> StateStore:
+def _state_store(spec: BatchSpec, place: Path, server: str) -> StateStore:
     state_config = spec.state_config
     if server and state_config.in_checkpoint:
         # What goes over the network lies in a folder of the node before and after it.

@@ -62,19 +62,19 @@ class Fragments:
                 continue
             size = round(state_mb / len(spots) * 1e6)
             for index, spot in enumerate(spots):
-                home, known = place_of(spot.node), self._blocks.get((name, index))
+                owner, known = place_of(spot.node), self._blocks.get((name, index))
                 if known is not None and known.size_bytes != size:
                     # Keys were repartitioned: it is saved whole.
                     known = None
                 if known is None or (
-                    home in places and not self._untouched(known, home, places, code)
+                    owner in places and not self._untouched(known, owner, places, code)
                 ):
-                    known = self._spread(name, index, home, size, places, known)
+                    known = self._spread(name, index, owner, size, places, known)
                 found[name, index] = known
         self._blocks = found
 
     def recovery(self, name: str, index: int, nodes: Collection[str], target: str) -> Recovery:
-        """Plan who sends which fragment of an instance's state to a new home.
+        """Plan who sends which fragment of an instance's state to another node.
 
         Raises
         ------
@@ -86,12 +86,12 @@ class Fragments:
         return plan_recovery([known] if known is not None else [], alive, place_of(target))
 
     def _untouched(
-        self, known: FragmentedSegment, home: str, places: set[str], code: tuple[int, int]
+        self, known: FragmentedSegment, owner: str, places: set[str], code: tuple[int, int]
     ) -> bool:
         """Whether it is clear without looking closer that no other spread survives more."""
         return (
             (known.r, known.c) == code
-            and home not in known.backup_nodes
+            and owner not in known.backup_nodes
             and places.issuperset(known.backup_nodes)
         )
 
@@ -99,7 +99,7 @@ class Fragments:
         self,
         name: str,
         index: int,
-        home: str,
+        owner: str,
         size: int,
         places: set[str],
         known: FragmentedSegment | None,
@@ -107,9 +107,9 @@ class Fragments:
         topology = self._topology.name
         key = state_key(topology, name, index)
         wanted = place_fragments(
-            home, key, places, r=self.state_config.data, c=self.state_config.parity
+            owner, key, places, r=self.state_config.data, c=self.state_config.parity
         )
-        if known is not None and not under_replicated(home, [known], wanted, places):
+        if known is not None and not under_replicated(owner, [known], wanted, places):
             return known
         return FragmentedSegment(
             topology, name, index, 0, 0, wanted.r, wanted.c, wanted.backup_nodes, size

@@ -69,9 +69,9 @@ class KeySpace:
         if made.choices == 1 and not isinstance(made, HotKey):
             whole = table if isinstance(made, TwoTier) else None
             plain = RoutingTable(whole.partitions) if whole is not None else None
-            home = made.route_hashes(self.hashes, Destination(instances, plain))
-            shares = group_sums(home, self.probabilities, instances)
-            return shares if whole is None else self._split(shares, home, whole)
+            owner = made.route_hashes(self.hashes, Destination(instances, plain))
+            shares = group_sums(owner, self.probabilities, instances)
+            return shares if whole is None else self._split(shares, owner, whole)
         sample = self._sample
         hot = made.hot(sample, instances) if _hot(made) else frozenset()
         routed = made.route_hashes(sample, Destination(instances, hot=hot))
@@ -79,15 +79,15 @@ class KeySpace:
 
     def partition_shares(self, partitions: int) -> FloatArray:
         """Part of the stream that each router partition gets."""
-        home = (self.hashes % np.uint64(partitions)).astype(np.int64)
-        return group_sums(home, self.probabilities, partitions)
+        owner = (self.hashes % np.uint64(partitions)).astype(np.int64)
+        return group_sums(owner, self.probabilities, partitions)
 
     def hot(self, instances: int) -> Mapping[int, float]:
         """Hashes of the hottest keys, with their parts of the stream."""
         found = np.flatnonzero(self.probabilities[:KEPT] > REPORTED / instances)
         return {int(self.hashes[k]): float(self.probabilities[k]) for k in found}
 
-    def _split(self, shares: FloatArray, home: np.ndarray, table: RoutingTable) -> FloatArray:
+    def _split(self, shares: FloatArray, owner: np.ndarray, table: RoutingTable) -> FloatArray:
         """Pour the keys that a table splits to where there is least."""
         if not table.split:
             return shares
@@ -96,7 +96,7 @@ class KeySpace:
         for key, ways in table.split.items():
             if (k := number.get(key)) is None:
                 continue
-            shares[home[k]] = max(0.0, shares[home[k]] - self.probabilities[k])
+            shares[owner[k]] = max(0.0, shares[owner[k]] - self.probabilities[k])
             loose.append((float(self.probabilities[k]), list(ways)))
         for part, at in sorted(loose, reverse=True):
             shares[at] += filled(shares[at], part)

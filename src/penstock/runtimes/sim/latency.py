@@ -111,19 +111,19 @@ def sample_ms(
             emitted = operator.selectivity * float(wiring.shares[e].sum())
             # Of an operator that emits less than it gets, only some tuples go on.
             goes = here if emitted >= 1 else np.where(rng.random(count) < emitted, here, -np.inf)
-            best, home = time_at.get(j), where.get(j)
+            best, reached = time_at.get(j), where.get(j)
             for _ in range(min(max(round(emitted), 1), COPIES)):
                 to = _drawn(wiring.shares[e], rng.random(count)) + int(wiring.first[j])
                 hop = _hop(wiring, e, at, to, found, costs, edge.grouping, operator.tuple_bytes)
                 arrived = goes + hop + _spent(found, to, rng)
-                if best is None or home is None:
-                    best, home = arrived, to
+                if best is None or reached is None:
+                    best, reached = arrived, to
                 else:
                     later = arrived > best
-                    best, home = np.where(later, arrived, best), np.where(later, to, home)
+                    best, reached = np.where(later, arrived, best), np.where(later, to, reached)
             assert best is not None
-            assert home is not None
-            time_at[j], where[j] = best, home
+            assert reached is not None
+            time_at[j], where[j] = best, reached
     return done * 1e3
 
 

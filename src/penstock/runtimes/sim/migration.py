@@ -149,7 +149,7 @@ def _restored(
 
 
 def _sent_mb(plan: Recovery, state_mb: float, cluster: Cluster) -> dict[int, float]:
-    """Say what each node sends; what lies on the new home already is not sent."""
+    """Say what each node sends; what lies on the new node already is not sent."""
     return {
         cluster.index[node_of(backup_node)]: sum(state_mb / pull.segment.r for pull in pulls)
         for backup_node, pulls in plan.by_sender().items()

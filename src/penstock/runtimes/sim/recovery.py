@@ -13,7 +13,7 @@ from penstock.runtimes.sim.costs import CostProfile
 
 @dataclass(frozen=True)
 class Fetch:
-    """State that comes to a new home.
+    """State that comes to a new node.
 
     Parameters
     ----------

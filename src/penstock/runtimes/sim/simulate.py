@@ -13,7 +13,7 @@ from penstock.control.events import Event as Decision
 from penstock.control.explain import headline
 from penstock.control.loop import Loop
 from penstock.control.settings import Settings
-from penstock.model import Cluster, Measurements, Plan, Topology
+from penstock.model import Cluster, Keep, Measurements, PenstockError, Plan, Topology
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.faults import SimulatedFault, SimulatedFaultKind
 from penstock.runtimes.sim.moments import Moment, summarise
@@ -230,5 +230,6 @@ def first_plan(
             rng=np.random.default_rng(seed),
         )
     )
-    assert isinstance(answer, Plan), "without a running plan a strategy never keeps it"
+    if isinstance(answer, Keep):
+        raise PenstockError(f"the strategy has no first plan: {answer.reasons[0]}")
     return answer

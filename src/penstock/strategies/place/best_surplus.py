@@ -58,7 +58,7 @@ class BestSurplus(Checked):
         free = np.stack([cluster.cpu_cores, cluster.mem_mb, cluster.io_mb_s])
         unit = np.maximum(free.max(axis=1), ROUNDING)
         free = np.vstack([free, cluster.processes * cluster.slots])
-        home = _at_home(graph, groups, count, cluster, running)
+        stays = _where_it_runs(graph, groups, count, cluster, running)
         node_of_group = np.zeros(count, dtype=np.int64)
         homeless = 0
         need = (demand[:3] / unit[:, None]).max(axis=0)
@@ -70,7 +70,7 @@ class BestSurplus(Checked):
             homeless += not fits.any()
             fitness = np.where(fits, surplus, -np.inf) if fits.any() else surplus
             best = np.flatnonzero(fitness >= fitness.max() - EQUAL)
-            node = int(best[np.argmax(home[group, best])])
+            node = int(best[np.argmax(stays[group, best])])
             node_of_group[group] = node
             free[:, node] -= demand[:, group]
         node_of = node_of_group[groups]
@@ -119,15 +119,15 @@ def _sums(graph: InstanceGraph, groups: IntArray, count: int) -> FloatArray:
     return np.vstack([*needs, group_counts(groups, count)])
 
 
-def _at_home(
+def _where_it_runs(
     graph: InstanceGraph, groups: IntArray, count: int, cluster: Cluster, running: Plan | None
 ) -> FloatArray:
     """How much of each group (row) each node already runs: its instances, and state before all."""
-    home = np.zeros((count, len(cluster)))
+    stays = np.zeros((count, len(cluster)))
     if running is None or dict(running.parallelism) != dict(graph.topology.parallelism):
-        return home
+        return stays
     current = running.node_of_in(cluster)
     there = np.flatnonzero(current >= 0)
     worth = 1.0 + 1e3 * graph.state_mb[there]
-    np.add.at(home, (groups[there], current[there]), worth)
-    return home
+    np.add.at(stays, (groups[there], current[there]), worth)
+    return stays

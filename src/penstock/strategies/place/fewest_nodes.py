@@ -58,19 +58,19 @@ class FewestNodes(Checked):
         traffic = traffic + traffic.T
         np.fill_diagonal(traffic, 0.0)
 
-        home = np.full(count, -1, dtype=np.int64)
+        node_at = np.full(count, -1, dtype=np.int64)
         pairs = heaviest_pairs(traffic)
         for node in _most_free_first(cluster, running):
-            open_ = (home < 0) & (demand[3] > 0)
+            open_ = (node_at < 0) & (demand[3] > 0)
             if not open_.any():
                 break
             pairs = pairs[:, open_[pairs[0]] & open_[pairs[1]]]
             members = fill(traffic, demand, limit[:, node], open_, pairs)
-            home[members] = node
-        left = np.flatnonzero((home < 0) & (demand[3] > 0))
-        beyond, nowhere = _brim(traffic, demand, capacity, home, left)
-        home[demand[3] == 0] = 0
-        node_of = home[groups]
+            node_at[members] = node
+        left = np.flatnonzero((node_at < 0) & (demand[3] > 0))
+        beyond, nowhere = _brim(traffic, demand, capacity, node_at, left)
+        node_at[demand[3] == 0] = 0
+        node_of = node_at[groups]
         reasons = [_summary(graph, cluster, node_of, self.alpha, count)]
         if beyond:
             text = f"{beyond} of {count} subgraphs did not fit under {self.alpha:g} of the free CPU"
@@ -138,27 +138,27 @@ def _brim(
     traffic: FloatArray,
     demand: FloatArray,
     capacity: FloatArray,
-    home: IntArray,
+    node_at: IntArray,
     left: IntArray,
 ) -> tuple[int, int]:
-    """Place what is left up to the full capacity, then anywhere; count both. Changes `home`."""
+    """Place what is left up to the full capacity, then anywhere; count both. Changes `node_at`."""
     beyond = nowhere = 0
     load = np.zeros_like(capacity)
-    placed = np.flatnonzero(home >= 0)
-    np.add.at(load.T, home[placed], demand[:, placed].T)
+    placed = np.flatnonzero(node_at >= 0)
+    np.add.at(load.T, node_at[placed], demand[:, placed].T)
     for group in left[np.argsort(-demand[0, left], kind="stable")].tolist():
         after = load + demand[:, group, None]
         fits = (after <= capacity * (1 + ROUNDING) + ROUNDING).all(axis=0)
         if fits.any():
-            there = np.flatnonzero(home >= 0)
-            near = group_sums(home[there], traffic[group, there], capacity.shape[1])
+            there = np.flatnonzero(node_at >= 0)
+            near = group_sums(node_at[there], traffic[group, there], capacity.shape[1])
             used = (load[3] > 0) & fits
             node = int(np.argmax(np.where(used if used.any() else fits, near, -1.0)))
             beyond += 1
         else:
             node = int(np.argmin(fraction(after, capacity).max(axis=0)))
             nowhere += 1
-        home[group] = node
+        node_at[group] = node
         load[:, node] = after[:, node]
     return beyond, nowhere
 

@@ -58,7 +58,7 @@ class Matching(Checked):
         demand, capacity = group_demand(graph, groups, count), group_capacity(cluster)
         stays = _staying(graph, groups, count, cluster, running)
         load = np.zeros_like(capacity)
-        home = np.full(count, -1, dtype=np.int64)
+        node_at = np.full(count, -1, dtype=np.int64)
         left = np.flatnonzero(demand[3] > 0)
         cost, rounds = 0.0, 0
         while len(left):
@@ -69,18 +69,18 @@ class Matching(Checked):
                 break
             rounds += 1
             cost += float(costs[done, match[done]].sum())
-            home[left[done]] = match[done]
+            node_at[left[done]] = match[done]
             load[:, match[done]] += demand[:, left[done]]
             left = left[~done]
-        reasons = [_summary(count, cluster, home, cost, rounds)]
+        reasons = [_summary(count, cluster, node_at, cost, rounds)]
         reasons += _misfits(demand, capacity - load, left)
         for group in left[np.argsort(-demand[0, left], kind="stable")].tolist():
             after = load + demand[:, group, None]
             node = int(np.argmin(fraction(after, capacity).max(axis=0)))
-            home[group] = node
+            node_at[group] = node
             load[:, node] = after[:, node]
-        home[demand[3] == 0] = 0
-        node_of = home[groups]
+        node_at[demand[3] == 0] = 0
+        node_of = node_at[groups]
         return Placed(node_of, gather_pairs(graph, cluster, node_of), tuple(reasons))
 
     def costs(self, demand: FloatArray, capacity: FloatArray, free: FloatArray) -> FloatArray:
@@ -140,8 +140,8 @@ def _staying(
     return table
 
 
-def _summary(count: int, cluster: Cluster, home: IntArray, cost: float, rounds: int) -> Reason:
-    matched, used = int((home >= 0).sum()), len(np.unique(home[home >= 0]))
+def _summary(count: int, cluster: Cluster, node_at: IntArray, cost: float, rounds: int) -> Reason:
+    matched, used = int((node_at >= 0).sum()), len(np.unique(node_at[node_at >= 0]))
     text = f"{matched} of {count} subgraphs matched to {used} of {len(cluster)} nodes"
     if rounds > 1:
         text += f" in {rounds} rounds, the later ones onto what was left free"

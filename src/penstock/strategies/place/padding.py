@@ -58,7 +58,7 @@ class Padding(Checked):
         started = awake.copy()
         free = np.ones(len(cluster), dtype=bool)
         load = np.zeros_like(capacity)
-        home = np.zeros(count, dtype=np.int64)
+        node_at = np.zeros(count, dtype=np.int64)
         filled = np.flatnonzero(demand[3] > 0)
         weight = self._load(demand, capacity.sum(axis=1, keepdims=True))
         doubled = 0
@@ -78,10 +78,10 @@ class Padding(Checked):
                 node = _head(np.argsort(reached, kind="stable"), fits)
             if node is None:
                 node = int(np.argmin(fraction(after, capacity).max(axis=0)))
-            home[group] = node
+            node_at[group] = node
             load[:, node] = after[:, node]
             awake[node], free[node] = True, False
-        node_of = home[groups]
+        node_of = node_at[groups]
         used = len(np.unique(node_of))
         woken = int((awake & ~started).sum()) if running is not None else used
         text = f"{len(filled)} groups padded onto {used} of {len(cluster)} nodes, {woken} woken"

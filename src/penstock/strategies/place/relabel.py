@@ -30,7 +30,7 @@ def carry_over(
     if not len(homeless):
         return placed
     count = len(chosen)
-    # Those without a home stand together on one node more, which attracts nobody.
+    # Those without a node stand together on one node more, which attracts nobody.
     groups = np.where(placed < 0, count, placed)
     pull = graph.affinity(groups, count + 1)[:, :count]
     held = np.bincount(groups, minlength=count + 1)[:count]

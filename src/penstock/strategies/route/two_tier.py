@@ -77,8 +77,8 @@ def route_by_table(
     instances, position : int
         As in `Destination`.
     """
-    home = np.asarray(table.partitions, dtype=np.int64)
-    instance = home[modulo(hashes, len(home))]
+    owner = np.asarray(table.partitions, dtype=np.int64)
+    instance = owner[modulo(hashes, len(owner))]
     if table.split:
         _route_split(instance, hashes, table, instances, position)
     return instance
@@ -92,7 +92,7 @@ def in_turn(partitions: int, instances: int) -> tuple[int, ...]:
 def resize(table: RoutingTable, instances: int) -> RoutingTable:
     """Change the number of instances by moving the fewest partitions.
 
-    The partitions stay as they are, only homes change: a new instance is given what the fullest
+    The partitions stay as they are, only owners change: a new instance is given what the fullest
     have too much, and the partitions of an instance that goes are given to the emptiest. If the
     numbers of partitions differed by at most one before, they do so afterwards, and no partition
     moves that need not. Split keys lose the instances that are gone; one that has a single instance
@@ -107,20 +107,20 @@ def resize(table: RoutingTable, instances: int) -> RoutingTable:
     """
     if instances < 1:
         raise InvalidValue("instances", "a routing table", "at least 1", instances)
-    home = np.array(table.partitions, dtype=np.int64)
-    present = max(int(home.max()) + 1, instances)
-    held = group_counts(home, present)
-    gone = np.flatnonzero(home >= instances)
+    owner = np.array(table.partitions, dtype=np.int64)
+    present = max(int(owner.max()) + 1, instances)
+    held = group_counts(owner, present)
+    gone = np.flatnonzero(owner >= instances)
     for partition in gone.tolist():
         target = int(np.argmin(held[:instances]))
-        home[partition] = target
+        owner[partition] = target
         held[target] += 1
     held = held[:instances]
     # The fullest give to those that had no partition, until these have their even share.
-    fresh, share = np.flatnonzero(held == 0), -(-len(home) // instances)
+    fresh, share = np.flatnonzero(held == 0), -(-len(owner) // instances)
     while len(fresh) and held[fresh].min() < min(share, held.max() - 1):
         donor, target = int(np.argmax(held)), int(fresh[np.argmin(held[fresh])])
-        home[np.flatnonzero(home == donor)[-1]] = target
+        owner[np.flatnonzero(owner == donor)[-1]] = target
         held[donor] -= 1
         held[target] += 1
     split = {
@@ -128,7 +128,7 @@ def resize(table: RoutingTable, instances: int) -> RoutingTable:
         for key, to in table.split.items()
         if len(kept := tuple(i for i in to if i < instances)) > 1
     }
-    return RoutingTable(tuple(home.tolist()), split)
+    return RoutingTable(tuple(owner.tolist()), split)
 
 
 def _route_split(
