@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -155,6 +155,8 @@ class TaskStats:
         By step that follows event time: rows that came too late for it.
     event_times : mapping of str to int
         By stream of such a step: the latest event time, in microseconds.
+    key_types : mapping of str to collection of tuple of str
+        By step with state: types that the columns of the keys had that were sent to it.
     skipped : int
         Rows that were left out because a function failed on them.
     first_error : StepFailed or None
@@ -199,6 +201,7 @@ class TaskStats:
     key_names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     late: Mapping[str, int] = field(default_factory=dict)
     event_times: Mapping[str, int] = field(default_factory=dict)
+    key_types: Mapping[str, Collection[tuple[str, ...]]] = field(default_factory=dict)
     next_timer_us: int | None = None
     process: int = 0
     grown_bytes: int = 0

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.engine.backend import Backend
 from penstock.engine.batch import ON_ERROR, BatchSpec
 from penstock.engine.driver.fingerprint import Fingerprint
+from penstock.engine.driver.key_types import checked_key_types
 from penstock.engine.driver.output import commit_sinks, merge_shared_rows
 from penstock.engine.driver.progress import Progress
 from penstock.engine.driver.transition import PlanTransition
@@ -219,6 +220,7 @@ class Driver:
     def _run_batch(self, ranges: Ranges, extra: Mapping[str, Any]) -> BatchResult:
         spec, messages, migrated = self._run_tasks(ranges)
         stats = tuple(message for message in messages if isinstance(message, TaskStats))
+        key_types = checked_key_types(self.progress.key_types, stats)
         emitted, shares = merge_shared_rows(self.job_graph, spec.batch_id, messages)
         self.progress.commit_log.check_epoch()
         written = commit_sinks(self.job_graph, spec.attempt, messages, stats, emitted)
@@ -236,6 +238,7 @@ class Driver:
             self.handles,
             shares,
             watermarks,
+            key_types,
             extra,
             min(due, default=None),
         )

@@ -111,7 +111,7 @@ class Adoption:
         pending : mapping or None
             Ranges, by source, of a batch that was begun and not committed.
         """
-        by_step = ("positions", "shares", "watermarks", "previous_watermarks")
+        by_step = ("positions", "shares", "watermarks", "previous_watermarks", "key_types")
         new = {**done, **{key: _renamed(done.get(key, {}), self.steps) for key in by_step}}
         new["state"] = _renamed(done.get("state", {}), self.vertices)
         new["pending"] = _renamed(pending, self.steps) if pending else None

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.common.key_hashing import HASHING
 from penstock.engine.driver.commit_log import FOLDER, CommitLog
 from penstock.engine.driver.fingerprint import Adoption, Fingerprint, adopt
+from penstock.engine.driver.key_types import KeyTypes
 from penstock.engine.driver.restore_point import restore_point
 from penstock.engine.results import Ranges
 from penstock.engine.state.handles import StateHandle
@@ -54,6 +55,8 @@ class Progress:
         By step: shares of split keys; the owners of the keys get them with the next batch.
     watermarks, previous_watermarks : dict of str to int
         As in `BatchSpec`.
+    key_types : dict of str to tuple of str
+        By step with state: types of the columns of its key.
     clock_us, previous_clock_us : int
         As in `BatchSpec`, of the batch that was begun last.
     next_timer_us : int or None
@@ -92,6 +95,9 @@ class Progress:
         self.previous_watermarks: Watermarks = dict(done.get("previous_watermarks", {}))
         self.previous_clock_us = self.clock_us = int(done.get("clock_us", 0))
         self.next_timer_us: int | None = done.get("next_timer_us")
+        self.key_types: dict[str, tuple[str, ...]] = {
+            name: tuple(types) for name, types in done.get("key_types", {}).items()
+        }
         self._positions = {name: tuple(at) for name, at in done.get("positions", {}).items()}
 
     def _adopt(
@@ -179,6 +185,7 @@ class Progress:
         handles: Mapping[str, StateHandle],
         shares: Mapping[str, bytes],
         watermarks: Watermarks,
+        key_types: KeyTypes,
         extra: Mapping[str, Any],
         next_timer_us: int | None = None,
     ) -> None:
@@ -192,7 +199,7 @@ class Progress:
             What it read.
         handles : mapping of str to StateHandle
             State after the batch.
-        shares, watermarks
+        shares, watermarks, key_types
             As in the attributes, for the next batch.
         extra : mapping
             More to write down.
@@ -213,13 +220,14 @@ class Progress:
             "shares": {name: b64encode(body).decode() for name, body in shares.items()},
             "watermarks": watermarks,
             "previous_watermarks": self.watermarks,
+            "key_types": {name: list(types) for name, types in key_types.items()},
             "clock_us": self.clock_us,
             "next_timer_us": next_timer_us,
         }
         self.commit_log.commit(version, {**done, **extra})
         self.previous_clock_us, self.next_timer_us = self.clock_us, next_timer_us
         self.previous_watermarks, self.watermarks = self.watermarks, watermarks
-        self.shares = dict(shares)
+        self.shares, self.key_types = dict(shares), dict(key_types)
         self.batch, self._positions = self.next_batch, positions
 
     def commit_state(self, handles: Mapping[str, StateHandle]) -> None:

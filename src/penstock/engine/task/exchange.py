@@ -160,6 +160,8 @@ class TaskOutput:
         targets = spec.locations.get(edge.target, ())
         local = tuple(i for i, other in enumerate(targets) if other == location)
         sent = self.sent.setdefault(edge.number, {})
+        if edge.link.by_key and self.job_graph.steps[step].keyed is not None:
+            metrics.keys_sent(step, table, edge.link.by)
 
         def parts() -> list[tuple[int, pa.Table]]:
             hashes = metrics.hashes(edge.target, edge.link, table, routing, count, single=single)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.common.arrays import IntArray
+from penstock.common.arrow_keys import normal
 from penstock.common.key_hashing import HashArray, key_hashes, modulo
 from penstock.model import Grouping, RoutingTable
 from penstock.pipeline.keyed.protocols import EventTimed, Keyed, Process
@@ -50,6 +53,8 @@ class TaskMetrics:
         By step that follows event time: rows that came too late.
     event_times : dict of str to int
         By stream of such a step: the latest event time, in microseconds.
+    key_types : dict of str to set of tuple of str
+        By step with state: types of the columns of the keys that it is sent.
     key_names : dict of str to dict of int to str
         By target vertex and key hash: how the hottest keys read.
     """
@@ -58,6 +63,7 @@ class TaskMetrics:
         self.partitions: dict[str, IntArray] = {}
         self.late: dict[str, int] = {}
         self.event_times: dict[str, int] = {}
+        self.key_types: dict[str, set[tuple[str, ...]]] = {}
         self.key_names: dict[str, dict[int, str]] = {}
         self._hot: dict[str, dict[int, int]] = {}
 
@@ -93,6 +99,11 @@ class TaskMetrics:
             known = self.event_times.get(stream, arrived.latest_us)
             self.event_times[stream] = max(known, arrived.latest_us)
         return arrived.parts
+
+    def keys_sent(self, step: str, table: pa.Table, by: Sequence[str]) -> None:
+        """Note the types of keys that are sent to a step with state."""
+        types = tuple(_key_type(table.schema.field(name).type) for name in by)
+        self.key_types.setdefault(step, set()).add(types)
 
     def hashes(
         self,
@@ -158,6 +169,12 @@ class TaskMetrics:
             if first:
                 hot[target] = {key: found[key] for key in first}
         return hot
+
+
+@cache
+def _key_type(kind: pa.DataType) -> str:
+    """Name a type without its encoding, which makes no difference to a key."""
+    return str(normal(pa.nulls(0, kind)).type)
 
 
 class ProcessUse:

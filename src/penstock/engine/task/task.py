@@ -128,6 +128,7 @@ class _Task:
             key_names=metrics.key_names,
             late=metrics.late,
             event_times=metrics.event_times,
+            key_types=metrics.key_types,
             next_timer_us=self.next_timer_us,
             skipped=self.skipped,
             first_error=self.first_error,
