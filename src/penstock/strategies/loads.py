@@ -57,6 +57,11 @@ def max_load(graph: InstanceGraph, cluster: Cluster, node_of: IntArray) -> float
     return float(NodeUse.of(graph, cluster, node_of).busiest(cluster).max())
 
 
+def max_load_inside(graph: InstanceGraph, cluster: Cluster, node_of: IntArray) -> float:
+    """Use of the busiest resource of any node but its link, as a fraction."""
+    return float(NodeUse.of(graph, cluster, node_of).busiest_inside(cluster).max())
+
+
 def pairs_of(graph: InstanceGraph) -> int:
     """Count the instance pairs that the graph would have if it were written out."""
     return sum(len(flow.out) * len(flow.share) for flow in graph.flows)
@@ -67,19 +72,19 @@ def exact_limit(request: Request) -> float:
 
     Cuts can only be compared at equal balance, so the yardstick is what METIS needs: its own
     largest load where running it is cheap, and otherwise its tolerance over an even share. Never
-    above 1 when balance alone would fit.
+    above 1 when balance alone would fit. What links carry is the cut itself and does not count.
     """
     from penstock.strategies.partition.metis import Metis
     from penstock.strategies.place.longest_first import longest_first
 
     graph, cluster = request.graph, request.cluster
-    balanced = max_load(graph, cluster, longest_first(graph, cluster))
+    balanced = max_load_inside(graph, cluster, longest_first(graph, cluster))
     if pairs_of(graph) <= CHEAP_PAIRS:
         weights, shares = dominant(graph, cluster), capacity_shares(graph, cluster)
         usable = np.flatnonzero(shares > 0)
         share = shares[usable] / shares[usable].sum()
         groups = Metis().partition(graph, weights, share, np.random.default_rng(0))
-        reached = max_load(graph, cluster, usable[groups])
+        reached = max_load_inside(graph, cluster, usable[groups])
     else:
         reached = max(balanced, TOLERANCE * _even(graph, cluster))
     return min(reached, 1.0) if balanced <= 1.0 else max(reached, balanced)
