@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from penstock.model import (
     Edge,
     Grouping,
     InstanceGraph,
-    InvalidValue,
     Keep,
     Kind,
     Measurements,
@@ -28,13 +28,13 @@ from penstock.model import (
 )
 from penstock.strategies import Request, make_plan
 from penstock.strategies.loads import exact_limit
-from penstock.strategies.merge import with_merge
 from penstock.strategies.place.first_fit import FirstFit, cpu_with_traffic, directed_rates
 from penstock.strategies.scale import Scaler, scalers
 from penstock.strategies.scale.drain import Drain, makespan
 from penstock.strategies.scale.rate_ratio import (
     RateRatio,
     fixed,
+    measured_time_over_cpu,
     rate_change,
     submitted,
     time_over_cpu,
@@ -423,48 +423,56 @@ class TestRateChange:
         assert RateChange().check(_request(2000.0, self.running, left)).fires
 
 
-class TestMerge:
-    def test_behind_a_stateful_operator_with_several_instances(self) -> None:
-        topology = replace(
-            WORDS,
-            operators=(*WORDS.operators, Operator("out")),
-            edges=(*WORDS.edges, Edge("count", "out"), Edge("count", "out")),
+class TestMeasured:
+    """Time over CPU and makespan as the engine measured them."""
+
+    running = _put(_request(), [0, 0, 1, 1, 0])
+
+    @staticmethod
+    def seen(split: float, count: float, busy: float, **more: Any) -> Measurements:
+        return Measurements(
+            source_rates={"lines": 2000.0},
+            cpu_cores={
+                "lines": np.array([0.1]),
+                "split": np.array([split / 2] * 2),
+                "count": np.array([count / 2] * 2),
+            },
+            busy={"lines": 1.0, "split": 1.0, "count": busy},
+            **more,
         )
-        merged = with_merge(topology, ["count"], cpu_us_per_tuple=3.0)
-        edges = [(e.source, e.target, e.grouping) for e in merged.edges]
-        assert edges == [
-            ("lines", "split", Grouping.SHUFFLE),
-            ("split", "count", Grouping.FIELDS),
-            ("count", "count-merge", Grouping.GLOBAL),
-            ("count-merge", "out", Grouping.SHUFFLE),
-            ("count-merge", "out", Grouping.SHUFFLE),
-        ]
-        assert merged["count-merge"].parallelism == 1
-        assert merged["count-merge"].kind is Kind.STATEFUL
-        assert merged["count-merge"].cpu_us_per_tuple == 3.0
-        before, after = expand(topology), expand(merged)
-        # What came out before comes out now.
-        assert after.rate_in[-1] == pytest.approx(before.rate_in[-1])
-        assert topology.index.get("count-merge") is None
 
-    def test_a_sink_is_gathered_too(self) -> None:
-        merged = with_merge(WORDS, ["count"])
-        assert merged.edges[-1] == Edge("count", "count-merge", Grouping.GLOBAL)
+    def asked(self, measured: Measurements, **more: Any) -> Request:
+        cluster = Cluster.of(3, cpu_cores=4.0)
+        return replace(_request(2000.0, self.running, cluster), measurements=measured, **more)
 
-    def test_a_single_instance_needs_none(self) -> None:
-        single = WORDS.with_parallelism({"count": 1})
-        assert with_merge(single, ["count"]) is single
+    def test_time_and_cpu_are_told_apart(self) -> None:
+        asked = self.asked(self.seen(0.5, 0.5, busy=0.25))
+        ratio = measured_time_over_cpu(WORDS, asked)
+        # Half a core a second for 2,000 tuples is 250 us; a processor works for a quarter of it.
+        assert ratio == pytest.approx({"split": 250.0, "count": 1000.0})
 
-    @pytest.mark.parametrize(
-        ("name", "problem"), [("split", "stateful"), ("none", "own operators")]
-    )
-    def test_others_are_refused(self, name: str, problem: str) -> None:
-        with pytest.raises(InvalidValue, match=problem):
-            with_merge(WORDS, [name])
+    def test_degrees_that_are_far_off_are_set_anew(self) -> None:
+        degrees, reason = RateRatio().off(self.asked(self.seen(0.5, 0.5, busy=0.25))) or ({}, None)
+        assert degrees["count"] >= 4
+        assert degrees["lines"] == 1
+        assert reason is not None
+        assert "count" in reason.text
+        plan = Sra().plan(self.asked(self.seen(0.5, 0.5, busy=0.25)))
+        assert isinstance(plan, Plan)
+        assert plan.parallelism["count"] > WORDS["count"].parallelism
 
-    def test_a_name_in_use_is_refused(self) -> None:
-        with pytest.raises(InvalidValue, match="uniquely named"):
-            with_merge(WORDS, ["count"], suffix="")
+    def test_what_was_not_measured_decides_nothing(self) -> None:
+        assert RateRatio().off(self.asked(replace(self.seen(0.5, 0.5, 0.25), busy={}))) is None
+        assert RateRatio().off(_request()) is None
+        assert RateRatio(drift=1000).off(self.asked(self.seen(0.5, 0.5, 0.25))) is None
+
+    def test_a_makespan_is_compared_with_what_was_measured(self) -> None:
+        quick, slow = (self.seen(0.1, 0.1, 1.0, latency_ms=ms) for ms in (400.0, 900.0))
+        trigger = RateChange(a=0.9, growth=1.0)
+        assert trigger.check(self.asked(slow, recent=(quick, slow))).fires
+        assert not trigger.check(self.asked(quick, recent=(slow, quick))).fires
+        verdict = trigger.check(self.asked(slow))
+        assert verdict.reasons[0].figures["makespan_growth"] < 1.0, "estimated: nothing to compare"
 
 
 class TestSra:

@@ -56,7 +56,8 @@ class Sra(Checked):
         if running is None:
             return self._first(request, ())
         verdict = RateChange(self.a, self.growth).check(request)
-        if running.strategy == self.name and not verdict.fires:
+        off = None if request.exact_nodes else RateRatio(self.a).off(request)
+        if running.strategy == self.name and not verdict.fires and off is None:
             return Keep(verdict.reasons)
         if cost_of_running(request) is None:
             return self._first(replace(request, running=None), verdict.reasons)

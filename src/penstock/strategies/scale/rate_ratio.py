@@ -4,7 +4,9 @@ Per tuple, an operator takes a time `T` and keeps `C` cores busy while it does. 
 each tuple of the source, because it is the source's stream that every operator must keep up with:
 an operator that gets ten tuples for one has ten times the time to account for. The time is CPU time
 plus the time that the tuple's bytes take on the disk of an average node; `C` is the part of it that
-is CPU time. An operator that only computes has `C` = 1, and its degree follows its CPU time.
+is CPU time. An operator that only computes has `C` = 1, and its degree follows its CPU time. Once a
+plan runs, both are measured where the engine tells them apart: the time in which the operator's
+instances run, and the part of it in which a processor works.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class RateRatio(Checked):
     ``max(1, ceil(cores / sum of degrees))`` (eq. 26). With one they follow the rate: each time it
     has risen by the fraction `a` they grow by ``1 + a`` (eq. 24), each time it has fallen by it
     they shrink by ``1 - a`` (eq. 25), and never below 1. The rate before is the one that the
-    running plan was made for.
+    running plan was made for. Degrees that differ from those that the measured ratio asks for
+    (eq. 22) by the factor `1 + drift` are set anew, whatever the rate did.
     """
 
     name: ClassVar[str] = "rate-ratio"
@@ -50,6 +53,12 @@ class RateRatio(Checked):
         0.25, "Change of the source rate that counts.", least=0.01, most=0.99, unit="of the rate"
     )
 
+    drift: float = param(
+        1.0,
+        "How far a degree may be from the measured ratio, as a part of it (ours).",
+        least=0,
+        most=1000,
+    )
     per_core: float = param(
         2.0, "Instances for each core that growth may lead to (ours).", least=0, most=1000
     )
@@ -59,6 +68,8 @@ class RateRatio(Checked):
         running = request.running
         if running is None:
             degrees, reason = self._at_first(graph, request.cluster)
+        elif (off := self.off(request)) is not None:
+            degrees, reason = off
         else:
             degrees, reason = self._following(request, graph)
         return rescaled(request, graph, groups, count, degrees, reason)
@@ -87,6 +98,34 @@ class RateRatio(Checked):
         return degrees, Reason(
             f"parallelism in the ratio of time over CPU, times {k} for {cores:g} cores", figures
         )
+
+    def off(self, request: Request) -> tuple[Mapping[str, int], Reason] | None:
+        """Degrees by measured time over CPU (eq. 22), if one in use is far from its own."""
+        running = request.running
+        if running is None:
+            return None
+        topology = request.topology.with_parallelism(running.parallelism)
+        ratio = measured_time_over_cpu(topology, request)
+        if ratio is None:
+            return None
+        bound = fixed(topology) | {o.name for o in topology.sources}
+        cores = float(request.cluster.cpu_cores.sum())
+        kept = {n: topology[n].parallelism for n in bound}
+        degrees, k = submitted(
+            {n: r for n, r in ratio.items() if n not in bound}, kept, topology, cores
+        )
+        apart = {
+            name: max(wanted / topology[name].parallelism, topology[name].parallelism / wanted)
+            for name, wanted in degrees.items()
+        }
+        worst = max(apart, key=lambda name: apart[name])
+        if apart[worst] < 1.0 + self.drift + 1e-9:
+            return None
+        text = (
+            f"measured time over CPU asks for {degrees[worst]} instances of {worst!r}, "
+            f"it has {topology[worst].parallelism}"
+        )
+        return degrees, Reason(text, {"k": k, "cores": cores, "instances": sum(degrees.values())})
 
     def _following(
         self, request: Request, graph: InstanceGraph
@@ -196,6 +235,23 @@ def time_over_cpu(graph: InstanceGraph, cluster: Cluster) -> dict[str, float]:
         busy = operator.cpu_us_per_tuple / spent_us if spent_us > 0 else 1.0
         ratios[operator.name] = visits * spent_us / max(busy, LEAST_CORES)
     return ratios
+
+
+def measured_time_over_cpu(topology: Topology, request: Request) -> dict[str, float] | None:
+    """`T / C` of each operator but sources, in microseconds, as measured; None if one was not."""
+    seen = request.measurements
+    emitted = sum(seen.source_rates.values()) if seen is not None else 0.0
+    if seen is None or emitted <= 0:
+        return None
+    ratios: dict[str, float] = {}
+    for operator in topology.operators:
+        if operator.kind is Kind.SOURCE:
+            continue
+        time, busy = seen.cpu_cores.get(operator.name), seen.busy.get(operator.name)
+        if time is None or busy is None or len(time) != operator.parallelism or time.sum() <= 0:
+            return None
+        ratios[operator.name] = float(time.sum()) / emitted * 1e6 / max(busy, LEAST_CORES)
+    return ratios or None
 
 
 def fixed(topology: Topology) -> frozenset[str]:

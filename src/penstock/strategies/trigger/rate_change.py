@@ -17,8 +17,10 @@ from penstock.strategies.trigger import Verdict, register
 class RateChange(Checked):
     """Fire on a change of the source rate, on a longer makespan, and on overload.
 
-    Rate and makespan are compared with those that the running plan was made for. The makespan is
-    the model's estimate both times: a measured latency cannot be compared with an estimated one.
+    The rate is compared with the one that the running plan was made for. The makespan is the
+    latency as measured, compared with the lowest that was measured under the running plan; until
+    there is one to compare with, it is the model's estimate, compared with that of the plan: a
+    measured latency cannot be compared with an estimated one.
     """
 
     name: ClassVar[str] = "rate-change"
@@ -41,7 +43,7 @@ class RateChange(Checked):
             text = "the running plan no longer stands: a node is gone, or the topology has changed"
             return Verdict(True, (Reason(text),))
         change = rate_change(request)
-        then_ms, now_ms = running.after.latency_ms, now.latency_ms
+        then_ms, now_ms = measured_ms(request) or (running.after.latency_ms, now.latency_ms)
         slower = now_ms / then_ms - 1.0 if now_ms and then_ms else 0.0
         load, planned = now.max_node_load, running.after.max_node_load
         figures = {"rate_change": change, "makespan_growth": slower, "load": load}
@@ -55,3 +57,10 @@ class RateChange(Checked):
             text = f"the rate changed by {change:+.0%} and the makespan by {slower:+.0%}"
             return Verdict(False, (Reason(text, figures),))
         return Verdict(True, (Reason(text, figures),))
+
+
+def measured_ms(request: Request) -> tuple[float, float] | None:
+    """Lowest latency under the running plan, and latency now; None if either was not measured."""
+    now = request.measurements.latency_ms if request.measurements else None
+    before = [window.latency_ms for window in request.recent if window.latency_ms is not None]
+    return (min(before), now) if before and now is not None else None
