@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -163,6 +164,9 @@ def test_a_merge_of_the_users_own() -> None:
     )
     with pytest.raises(StepFailed, match="one row for each key; it returned 2 rows for"):
         results(source.aggregate("s", by="k", reduce=doubled).sink("out", Memory()))
+    empty = replace(spans(), finish=lambda rows: None)
+    with pytest.raises(StepFailed, match="'finish' of an aggregation must return a table or a"):
+        results(source.aggregate("s", by="k", reduce=empty).sink("out", Memory()))
 
 
 def test_work_is_done_where_tuples_arrive() -> None:

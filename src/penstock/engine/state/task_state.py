@@ -23,7 +23,6 @@ from penstock.engine.messages import (
 from penstock.engine.state.backup import backup_messages
 from penstock.engine.state.incoming import Expected, IncomingState
 from penstock.pipeline.keyed.protocols import Keyed, Process
-from penstock.pipeline.keyed.update import outcome
 from penstock.state.store import StateStore
 from penstock.state.table import KeyedTable, changes, removal
 from penstock.state.versions import StateLost
@@ -193,9 +192,8 @@ class WorkingState:
 
         Nothing changes if the user's function fails, so that parts of the batch can be tried again.
         """
-        returned = keyed.update(batch, self.known(batch))
-        made, rows, removed = outcome(keyed, returned)
+        made, rows, *removed = keyed.update(batch, self.known(batch))
         # In this order: a key may be removed by one part of a batch and come with the next.
         self.put(rows)
-        self.remove(removed)
+        self.remove(removed[0] if removed else None)
         return made

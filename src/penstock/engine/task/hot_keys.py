@@ -28,7 +28,6 @@ from penstock.engine.state.task_state import WorkingState
 from penstock.model import InvalidValue, RoutingTable
 from penstock.pipeline.keyed.protocols import Keyed, Process
 from penstock.pipeline.keyed.reduce import Mergeable, WorkThenReduce, merge_into
-from penstock.pipeline.keyed.update import outcome
 from penstock.pipeline.keyed.windowed import Windowed
 
 #: Column that says what a row for the driver is: the share of an instance, or the row of the owner,
@@ -107,9 +106,7 @@ class SplitKeys:
 
     def _merged(self, parts: pa.Table) -> pa.Table:
         """Return the new rows of the keys that have parts; the state stays as it is."""
-        rows = merge_into(self.reduce, parts, self.working.known(parts))
-        changed = outcome(self.working.keyed, (None, rows)).changed
-        return rows if changed is None else changed
+        return merge_into(self.reduce, parts, self.working.known(parts))
 
     def for_driver(self) -> pa.Table | None:
         """Return the shares, and the rows of split keys that this instance owns; None if none."""

@@ -43,7 +43,17 @@ class CustomReduce:
 
     def finished(self, rows: pa.Table) -> pa.Table:
         """Call `finish`, if there is one."""
-        return rows if self.finish is None else self.finish(rows)
+        if self.finish is None:
+            return rows
+        made = self.finish(rows)
+        if isinstance(made, pa.RecordBatch):
+            made = pa.Table.from_batches([made])
+        if not isinstance(made, pa.Table):
+            raise NotAllowed(
+                "'finish' of an aggregation must return a table or a batch; it returned a value of "
+                f"type {type(made).__name__}"
+            )
+        return made
 
     def update(self, batch: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Merge parts into the state."""

@@ -43,7 +43,8 @@ class Keyed(Protocol):
         -------
         tuple
             What is emitted, the rows (key and state) that are new or changed, and, if there is a
-            third, the keys that are removed. None is nothing.
+            third, the keys that are removed. None is nothing. The engine trusts it: what a function
+            of the user's made goes through `penstock.pipeline.keyed.update.outcome` first.
         """
         ...
 

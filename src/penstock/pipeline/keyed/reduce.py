@@ -15,6 +15,7 @@ from penstock.common.arrow_keys import distinct_keys, normal_keys
 from penstock.common.key_hashing import key_hashes
 from penstock.model import NotAllowed
 from penstock.pipeline.keyed.aggregates import Aggregate, Ask
+from penstock.pipeline.keyed.update import KeyedResult, outcome
 
 #: Count rows, whatever stands in them.
 _ALL = pc.CountOptions(mode="all")
@@ -239,9 +240,9 @@ class CustomUpdate:
         """Send the tuples as they are."""
         return batch
 
-    def update(self, batch: pa.Table, state: pa.Table) -> Any:
-        """Call the function."""
-        return self.function(batch, state)
+    def update(self, batch: pa.Table, state: pa.Table) -> KeyedResult:
+        """Call the function, and check what it returns."""
+        return outcome(self, self.function(batch, state))
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
