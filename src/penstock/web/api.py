@@ -36,6 +36,9 @@ FILES = {"/": "index.html", "/app.js": "app.js", "/app.css": "app.css", "/icon.s
 #: Seconds between two looks for what is new.
 LOOK_S = 1.0
 
+#: Parts of that time after which it is seen that the server ends.
+SLICES = 10
+
 #: Milliseconds until a browser that lost the connection asks again.
 RETRY_MS = 2000
 
@@ -47,7 +50,12 @@ LEAST_POINTS, LARGEST_POINTS = 10, 5_000
 
 
 def create_app(
-    reader: RunReader, *, host: str = "127.0.0.1", token: str | None = None, look_s: float = LOOK_S
+    reader: RunReader,
+    *,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    look_s: float = LOOK_S,
+    ending: Callable[[], bool] = lambda: False,
 ) -> ASGIApp:
     """Make the ASGI application.
 
@@ -60,11 +68,13 @@ def create_app(
         What readers must know; needed where others than this machine reach `host`.
     look_s : float
         Seconds between two looks for what is new.
+    ending : callable
+        Whether the server is to end, so that it says no more of what is new.
     """
     loopback = is_loopback(host)
     if not loopback and not token:
         raise InvalidValue("token", f"a page at {host}", "given: others reach that address", token)
-    page = _Page(reader, look_s)
+    page = _Page(reader, look_s, ending)
     routes = [
         *(Route(path, _file(name)) for path, name in FILES.items()),
         Route("/metrics", page.metrics),
@@ -97,8 +107,8 @@ async def _told(_: Request, error: Exception) -> Response:
 class _Page:
     """Answers from one reader."""
 
-    def __init__(self, reader: RunReader, look_s: float) -> None:
-        self._reader, self._look_s = reader, look_s
+    def __init__(self, reader: RunReader, look_s: float, ending: Callable[[], bool]) -> None:
+        self._reader, self._look_s, self._ending = reader, look_s, ending
 
     async def openapi(self, _: Request) -> Response:
         return JSONResponse(schema())
@@ -146,7 +156,7 @@ class _Page:
         return StreamingResponse(self._news(run, since), media_type=kind, headers=headers)
 
     async def _news(self, run: str, since: int) -> AsyncIterator[str]:
-        """Tell what is new, until the run is over."""
+        """Tell what is new, until the run is over or the server ends."""
         known: dict[int, dict[str, Any]] = {}
         yield f"retry: {RETRY_MS}\n\n"
         while True:
@@ -162,7 +172,10 @@ class _Page:
                 yield ": nothing new\n\n"
             if news and news["status"] != "running":
                 return
-            await asyncio.sleep(self._look_s)
+            for _ in range(SLICES):
+                if self._ending():
+                    return
+                await asyncio.sleep(self._look_s / SLICES)
 
     def _new(
         self, run: str, since: int, known: dict[int, dict[str, Any]]

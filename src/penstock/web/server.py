@@ -64,7 +64,12 @@ def serve(
     reader = RunReader(place)
     bound = address.bind()
     try:
-        app = create_app(reader, host=address.host, token=address.token)
+        app = create_app(
+            reader,
+            host=address.host,
+            token=address.token,
+            ending=lambda: server.should_exit,
+        )
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
