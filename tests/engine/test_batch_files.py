@@ -8,7 +8,9 @@ from tests.trace_batch import files_of_a_batch
 
 #: Files that a steady batch enters in the rooms that move it along, and in the whole package:
 #: there are also the parts that it works with, such as hashes of keys, reducers and state files.
-OWN, ALL = 18, 43
+#: What no batch changes is not entered: it is worked out before. The aim was 25. These files have
+#: 6,800 lines; two more of them fit into one of 350 only where they have different subjects.
+OWN, ALL = 14, 29
 
 
 def test_a_steady_batch_enters_few_files(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 from penstock.engine.backend import Backend
 from penstock.engine.batch import ON_ERROR, BatchSpec
 from penstock.engine.driver.fingerprint import Fingerprint
-from penstock.engine.driver.key_types import checked_key_types
-from penstock.engine.driver.output import commit_sinks, merge_shared_rows
+from penstock.engine.driver.output import checked_key_types, commit_sinks, merge_shared_rows
 from penstock.engine.driver.progress import Progress
 from penstock.engine.driver.transition import PlanTransition
 from penstock.engine.job_graph import JobGraph

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.common.key_hashing import HASHING
 from penstock.engine.driver.commit_log import FOLDER, CommitLog
 from penstock.engine.driver.fingerprint import Adoption, Fingerprint, adopt
-from penstock.engine.driver.key_types import KeyTypes
+from penstock.engine.driver.output import KeyTypes
 from penstock.engine.driver.restore_point import restore_point
 from penstock.engine.results import Ranges
 from penstock.engine.state.handles import StateHandle
