@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.driver.driver import Driver
+from penstock.engine.errors import StepFailed
 from penstock.engine.job_graph import JobGraph
 from penstock.model import Cluster, InvalidValue, NotAllowed, Plan
 from penstock.pipeline import Memory, Pipeline, Rows, between, static
@@ -234,3 +236,20 @@ def test_keys_of_different_types() -> None:
     made = Pipeline("p").source("left", Rows(LEFT)).source("right", Rows(other))
     with pytest.raises(Exception, match="keys of different types, int64 on the left and string"):
         rows_of(made.join("j", "right", after="left", on="k"))
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.string(), pa.decimal128(9, 2)])
+def test_keys_that_cannot_meet_those_of_a_table_are_refused(kind: pa.DataType) -> None:
+    names = pa.table({"k": pa.array([1, 2], pa.int8()).cast(kind), "name": ["one", "two"]})
+    made = Pipeline("p").source("left", Rows(LEFT)).join("j", names, on="k", how="left")
+    with pytest.raises(StepFailed, match=f"int64 in 'k' of the stream and {re.escape(str(kind))}"):
+        rows_of(made)
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.null()])
+def test_keys_of_like_types_meet_those_of_a_table(kind: pa.DataType) -> None:
+    keys = pa.nulls(2) if kind == pa.null() else pa.array([1, 2], kind)
+    names = pa.table({"k": keys, "name": ["one", "two"]})
+    found = rows_of(Pipeline("p").source("left", Rows(LEFT)).join("j", names, on="k", how="left"))
+    wanted = [None] * 3 if kind == pa.null() else ["one", "two", "two"]
+    assert sorted(str(row["name"]) for row in found) == list(map(str, wanted))

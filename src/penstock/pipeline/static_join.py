@@ -15,13 +15,20 @@ import pyarrow.compute as pc
 from penstock.common.arrays import IntArray
 from penstock.common.arrow_keys import check_equal, normal_keys
 from penstock.common.key_hashing import HashArray, key_hashes
-from penstock.model import InvalidValue
+from penstock.model import InvalidValue, NotAllowed
 from penstock.pipeline.keyed.join_columns import JoinColumns
 from penstock.pipeline.keyed.rows_by_key import LEFT, RIGHT
 from penstock.pipeline.keyed.windows import microseconds
 
 #: Kinds of joins with a table.
 HOW = ("inner", "left")
+
+#: Families of types: keys of one family have equal hashes if they are equal.
+_ALIKE: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
+)
 
 #: Tables by the join that they belong to, of this process.
 _LOADED: dict[str, _Loaded] = {}
@@ -95,6 +102,7 @@ class StaticJoin:
         """Join a batch."""
         left = self._renamed(pa.Table.from_batches([batch]), LEFT)
         loaded, on = self._loaded(), self.columns.keys[LEFT]
+        self._check_types(left.schema, loaded.rows.schema)
         hashes = key_hashes(left, on)
         low = np.searchsorted(loaded.hashes, hashes, side="left")
         counts = np.searchsorted(loaded.hashes, hashes, side="right") - low
@@ -113,6 +121,18 @@ class StaticJoin:
         if self.how == "inner":
             return made
         return pa.concat_tables([made, self._alone(left, one, loaded.rows)])
+
+    def _check_types(self, stream: pa.Schema, table: pa.Schema) -> None:
+        """Refuse keys whose hashes differ although they are equal: none would meet another."""
+        for name, of_table in self.columns.on:
+            one, other = stream.field(name).type, table.field(name).type
+            untyped = pa.types.is_null(one) or pa.types.is_null(other)
+            alike = one == other or any(test(one) and test(other) for test in _ALIKE)
+            if not (alike or untyped):
+                raise NotAllowed(
+                    f"a join with a table has keys of different types, {one} in {name!r} of the "
+                    f"stream and {other} in {of_table!r} of the table; cast one of them before"
+                )
 
     def _alone(self, left: pa.Table, met: IntArray, table: pa.Table) -> pa.Table:
         """Rows that met none, beside nulls."""
