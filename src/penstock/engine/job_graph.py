@@ -10,6 +10,7 @@ from functools import cached_property
 from penstock.engine.fuse import fused
 from penstock.model import Edge, Grouping, InvalidValue, Kind, Operator, Topology
 from penstock.pipeline.builder import Pipeline
+from penstock.pipeline.sinks import DriverSink
 from penstock.pipeline.steps import Attempt, Link, PartitionedSource, Sink, Source, Step
 
 #: CPU time that a task takes whatever it does, in percent of a core: about 100 ms in each of two
@@ -232,23 +233,13 @@ class JobGraph:
         return Topology(self.pipeline.name, tuple(operators), edges)
 
 
-class _InDriver:
+class _InDriver(DriverSink):
     """Stands in a task for a sink or source that only the driver has."""
 
-    on_workers = False
     stamp = None
 
-    def start(self, checkpoint: str) -> None:
-        """Do nothing: only the driver starts sinks."""
-
-    def stage(self, attempt: Attempt, instance: int, table: object) -> None:
-        """Do nothing: a task sends the rows to the driver instead."""
-
     def commit(self, attempt: Attempt, table: object, staged: object = ()) -> None:
-        """Do nothing: only the driver commits and recovers."""
-
-    def recover(self, committed: int) -> None:
-        """Do nothing: only the driver commits and recovers."""
+        """Do nothing: only the driver commits."""
 
 
 def is_source(stream: object) -> bool:

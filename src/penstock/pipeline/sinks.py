@@ -14,19 +14,27 @@ from penstock.common.keywords import class_keywords
 from penstock.pipeline.steps import Attempt, StagedFile
 
 
-@class_keywords
-@dataclass(eq=False)
-class Memory:
-    """Keeps the rows of every batch in the driver."""
+class DriverSink:
+    """Base of sinks that take a whole batch in the driver: `commit` is what they differ in."""
 
     on_workers = False
-    batches: dict[int, pa.Table] = field(default_factory=dict)
 
     def start(self, checkpoint: str) -> None:
         """Do nothing."""
 
     def stage(self, attempt: Attempt, instance: int, table: pa.Table) -> None:
         """Do nothing: rows come to the driver."""
+
+    def recover(self, committed: int) -> None:
+        """Do nothing: what was printed, or given to a function, is known by the batch's number."""
+
+
+@class_keywords
+@dataclass(eq=False)
+class Memory(DriverSink):
+    """Keeps the rows of every batch in the driver."""
+
+    batches: dict[int, pa.Table] = field(default_factory=dict)
 
     def commit(
         self, attempt: Attempt, table: pa.Table | None, staged: Sequence[StagedFile] = ()
@@ -79,17 +87,10 @@ class Discard:
 
 @class_keywords
 @dataclass(eq=False)
-class Console:
+class Console(DriverSink):
     """Prints the first rows of every batch."""
 
     rows: int = 10
-    on_workers = False
-
-    def start(self, checkpoint: str) -> None:
-        """Do nothing."""
-
-    def stage(self, attempt: Attempt, instance: int, table: pa.Table) -> None:
-        """Do nothing: rows come to the driver."""
 
     def commit(
         self, attempt: Attempt, table: pa.Table | None, staged: Sequence[StagedFile] = ()
@@ -101,13 +102,10 @@ class Console:
         lines = [f"batch {attempt.batch_id}: {table.num_rows} rows", *(f"  {row}" for row in shown)]
         sys.stdout.write("\n".join(lines) + "\n")
 
-    def recover(self, committed: int) -> None:
-        """Do nothing: what was printed stays printed."""
-
 
 @class_keywords
 @dataclass(eq=False)
-class Call:
+class Call(DriverSink):
     """Calls a function with the number and the rows of every batch.
 
     After a crash between the call and the commit the function is called again with the same number
@@ -115,13 +113,6 @@ class Call:
     """
 
     function: Callable[[int, pa.Table], None]
-    on_workers = False
-
-    def start(self, checkpoint: str) -> None:
-        """Do nothing."""
-
-    def stage(self, attempt: Attempt, instance: int, table: pa.Table) -> None:
-        """Do nothing: rows come to the driver."""
 
     def commit(
         self, attempt: Attempt, table: pa.Table | None, staged: Sequence[StagedFile] = ()
@@ -129,6 +120,3 @@ class Call:
         """Call the function."""
         if table is not None:
             self.function(attempt.batch_id, table)
-
-    def recover(self, committed: int) -> None:
-        """Do nothing: the function knows its batches by number."""

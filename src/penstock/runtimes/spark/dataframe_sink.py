@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.pipeline.sinks import DriverSink
 from penstock.pipeline.steps import Attempt, StagedFile
 
 
 @dataclass(eq=False)
-class Writer:
+class Writer(DriverSink):
     """Hands every batch, as a DataFrame with its number, to a function that writes it.
 
     After a crash between the write and the commit the function is called again with the same number
@@ -28,13 +29,6 @@ class Writer:
 
     spark: SparkSession
     function: Callable[[DataFrame, int], None]
-    on_workers = False
-
-    def start(self, checkpoint: str) -> None:
-        """Do nothing."""
-
-    def stage(self, attempt: Attempt, instance: int, table: pa.Table) -> None:
-        """Do nothing: rows come to the driver."""
 
     def commit(
         self, attempt: Attempt, table: pa.Table | None, staged: Sequence[StagedFile] = ()
@@ -42,6 +36,3 @@ class Writer:
         """Call the function; a batch without rows is not written."""
         if table is not None:
             self.function(self.spark.createDataFrame(table), attempt.batch_id)
-
-    def recover(self, committed: int) -> None:
-        """Do nothing: the function knows its batches by number."""
