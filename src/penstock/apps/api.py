@@ -20,6 +20,7 @@ from penstock.pipeline.sinks import Memory
 from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Content, Generator
 from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.readers import Reader
 from penstock.pipeline.steps import Sink
 
 #: Applications by name. A new one is a class with the decorator `register`.
@@ -58,20 +59,8 @@ class App(Checked, ABC):
         """Say what generated rows hold."""
 
     @abstractmethod
-    def read(
-        self, path: str | Path, *, speed: Profile | str | float = 1000.0, rows: int | None = None
-    ) -> Replay:
-        """Read real files; the error says what a file must look like.
-
-        Parameters
-        ----------
-        path : str or Path
-            A file, a folder or a pattern.
-        speed : Profile, str or float
-            Rows a second.
-        rows : int, optional
-            Where to end, if before the end of the files.
-        """
+    def reader(self, path: str | Path) -> Reader:
+        """Say how real files are read: a file, a folder or a pattern."""
 
     @abstractmethod
     def pipeline(
@@ -123,6 +112,22 @@ class App(Checked, ABC):
             Where the stream ends.
         """
         return Generator(profile, self.content(zipf), seed, rows)
+
+    def read(
+        self, path: str | Path, *, speed: Profile | str | float = 1000.0, rows: int | None = None
+    ) -> Replay:
+        """Read real files; the error says what a file must look like.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file, a folder or a pattern.
+        speed : Profile, str or float
+            Rows a second.
+        rows : int, optional
+            Where to end, if before the end of the files.
+        """
+        return Replay(path, self.reader(path), speed, rows).checked()
 
     def result(self, sink: str, emitted: pa.Table) -> pa.Table:
         """Reduce all rows that a sink got, in their order, to the result, sorted by key."""

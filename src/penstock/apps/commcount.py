@@ -20,9 +20,8 @@ from penstock.common.parameters import param
 from penstock.model import NotAllowed
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.keyed.step import Split
-from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Content
-from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.readers import Reader
 from penstock.pipeline.steps import Hints, Sink
 
 #: Behaviour that is counted.
@@ -70,11 +69,9 @@ class CommCount(App):
         """Taobao's columns, the items skewed."""
         return Behavior(self.users, self.items, zipf=zipf)
 
-    def read(
-        self, path: str | Path, *, speed: Profile | str | float = 1000.0, rows: int | None = None
-    ) -> Replay:
+    def reader(self, path: str | Path) -> Reader:
         """Read ``UserBehavior.csv``: user, item, category, behaviour, time, without a header."""
-        return Replay(path, READER, speed, rows).checked()
+        return READER
 
     def pipeline(
         self,

@@ -28,9 +28,9 @@ from penstock.apps.drive_readings import (
 from penstock.common.parameters import param
 from penstock.model import Grouping
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.sources.files import Replay, reader_for
+from penstock.pipeline.sources.files import reader_for
 from penstock.pipeline.sources.generator import Content
-from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.readers import Reader
 from penstock.pipeline.steps import Hints, Link, Sink
 
 #: What is added up for a model and window.
@@ -80,11 +80,9 @@ class Debs2024(App):
         """Backblaze's columns, the models skewed."""
         return Drives(self.drives, zipf=zipf)
 
-    def read(
-        self, path: str | Path, *, speed: Profile | str | float = 1000.0, rows: int | None = None
-    ) -> Replay:
+    def reader(self, path: str | Path) -> Reader:
         """Read Backblaze's daily CSV files, or Parquet with the same columns."""
-        return Replay(path, reader_for(path, SCHEMA, REQUIRED), speed, rows).checked()
+        return reader_for(path, SCHEMA, REQUIRED)
 
     def pipeline(
         self,

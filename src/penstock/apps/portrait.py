@@ -20,9 +20,9 @@ from penstock.common.parameters import param
 from penstock.model import Grouping
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.sources.draws import stream
-from penstock.pipeline.sources.files import Replay, reader_for
+from penstock.pipeline.sources.files import reader_for
 from penstock.pipeline.sources.generator import Content
-from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.readers import Reader
 from penstock.pipeline.steps import Hints, Link, Sink
 
 
@@ -112,11 +112,9 @@ class Portrait(App):
         """Make searches, the users skewed."""
         return Searches(self.users, zipf, words=self.words)
 
-    def read(
-        self, path: str | Path, *, speed: Profile | str | float = 1000.0, rows: int | None = None
-    ) -> Replay:
+    def reader(self, path: str | Path) -> Reader:
         """Read CSV (``.tsv``: tab separated) or Parquet with the columns ``user`` and ``query``."""
-        return Replay(path, reader_for(path, SCHEMA, ("user", "query")), speed, rows).checked()
+        return reader_for(path, SCHEMA, ("user", "query"))
 
     def pipeline(
         self,

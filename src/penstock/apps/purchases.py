@@ -19,9 +19,8 @@ from penstock.common.parameters import param
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.keyed.time_bound import STEP_US, between
 from penstock.pipeline.keyed.windows import session
-from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Content
-from penstock.pipeline.sources.rates import Profile
+from penstock.pipeline.sources.readers import Reader
 from penstock.pipeline.steps import Hints, Sink
 
 SECOND_US = 1_000_000
@@ -67,11 +66,9 @@ class Purchases(App):
         """Taobao's columns, out of order and with duplicates, the users skewed."""
         return Visits(self.users, self.items, zipf)
 
-    def read(
-        self, path: str | Path, *, speed: Profile | str | float = 1000.0, rows: int | None = None
-    ) -> Replay:
+    def reader(self, path: str | Path) -> Reader:
         """Read ``UserBehavior.csv``: user, item, category, behaviour, time, without a header."""
-        return Replay(path, READER, speed, rows).checked()
+        return READER
 
     def pipeline(
         self,

@@ -14,15 +14,13 @@ import pyarrow as pa
 from penstock import functions as F
 from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.ranking import STATE, Ranking, top
-from penstock.apps.wordcount import WordCount, counted, counting, word_list
+from penstock.apps.wordcount import counted, counting, word_list
 from penstock.common.key_hashing import hash_keys
 from penstock.common.parameters import param
 from penstock.model import Grouping
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Content
-from penstock.pipeline.sources.rates import Profile
-from penstock.pipeline.sources.readers import TextLines
+from penstock.pipeline.sources.readers import Reader, TextLines
 from penstock.pipeline.sources.text import Text
 from penstock.pipeline.steps import Hints, Link, Sink
 
@@ -60,11 +58,9 @@ class TopN(App):
         """Single words, skewed."""
         return Text(1, self.vocabulary, zipf, name="word")
 
-    def read(
-        self, path: str | Path, *, speed: Profile | str | float = 1000.0, rows: int | None = None
-    ) -> Replay:
+    def reader(self, path: str | Path) -> Reader:
         """Read a text with one word, or any other key, a line."""
-        return Replay(path, TextLines("word"), speed, rows).checked()
+        return TextLines("word")
 
     def pipeline(
         self,
@@ -144,11 +140,9 @@ class TopNMerge(App):
         """Lines of words, the words skewed."""
         return Text(self.words_per_line, self.vocabulary, zipf)
 
-    def read(
-        self, path: str | Path, *, speed: Profile | str | float = 1000.0, rows: int | None = None
-    ) -> Replay:
+    def reader(self, path: str | Path) -> Reader:
         """Read any text, line by line."""
-        return WordCount().read(path, speed=speed, rows=rows)
+        return TextLines()
 
     def pipeline(
         self,

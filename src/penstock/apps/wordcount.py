@@ -16,10 +16,8 @@ from penstock.apps.api import App, Instances, rate_of, register
 from penstock.apps.words import words_of
 from penstock.common.parameters import param
 from penstock.pipeline.builder import Pipeline
-from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Content
-from penstock.pipeline.sources.rates import Profile
-from penstock.pipeline.sources.readers import TextLines
+from penstock.pipeline.sources.readers import Reader, TextLines
 from penstock.pipeline.sources.text import Text
 from penstock.pipeline.steps import Hints, Sink
 
@@ -52,11 +50,9 @@ class WordCount(App):
         """Lines of words, the words skewed."""
         return Text(self.words_per_line, self.vocabulary, zipf)
 
-    def read(
-        self, path: str | Path, *, speed: Profile | str | float = 1000.0, rows: int | None = None
-    ) -> Replay:
+    def reader(self, path: str | Path) -> Reader:
         """Read any text, line by line."""
-        return Replay(path, TextLines(), speed, rows).checked()
+        return TextLines()
 
     def pipeline(
         self,
