@@ -24,6 +24,7 @@ from penstock.engine.errors import StepFailed
 from penstock.engine.job_graph import JobGraph
 from penstock.model import InvalidValue, Keep, Plan, Reason
 from penstock.pipeline import Memory, Pipeline, Rows
+from penstock.runtimes.spark.recorder import FAILURE
 from penstock.store.records import RunStatus
 from penstock.strategies import Request
 from penstock.strategies.penstock import Penstock
@@ -125,6 +126,11 @@ def test_a_failing_step_stops_the_run_and_is_named(spark: SparkSession, tmp_path
         with pytest.raises(StepFailed, match="no such line") as caught:
             run.await_termination(120)
         assert run.records().run.status is RunStatus.FAILED
+        told = [event.text for event in run.records().events if event.kind == FAILURE]
+    assert len(told) == 1
+    assert told[0].startswith("step 'bad' failed in instance ")
+    assert "ValueError: no such line (bad, line " in told[0]
+    assert "rows" not in told[0], "what a page shows holds no data of users"
     assert caught.value.step == "bad"
     assert caught.value.batch_id not in sink.batches
     done = sum(WORDS.values()) and 10 * len(sink.batches)
