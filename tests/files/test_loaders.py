@@ -230,7 +230,10 @@ def test_reduced_measurements(tmp_path: Path, words: Topology) -> None:
         "rates": [{"from": "lines", "to": "split", "matrix": [[1, 2, 3, 4], [5, 6, 7, 8]]}],
         "tuples_per_s": {"split": [1, 2, 3, 4]},
         "cpu_cores": {"count": [0.1] * 6},
-        "nodes": {"node-0": {"cpu": 0.5}},
+        "mem_mb": {"count": [10, 20, 30, 40, 50, 60]},
+        "busy": {"count": 0.3},
+        "tuple_bytes": {"lines": 80},
+        "nodes": {"node-0": {"cpu": 0.5, "network": 0.2}},
         "latency_ms": 8,
         "rate_cv": 0.1,
     }
@@ -240,6 +243,9 @@ def test_reduced_measurements(tmp_path: Path, words: Topology) -> None:
     assert seen.cpu_cores["count"].sum() == pytest.approx(0.6)
     assert seen.nodes["node-0"].cpu == 0.5
     assert seen.nodes["node-0"].mem is None
+    assert seen.nodes["node-0"].network == 0.2
+    assert seen.mem_mb["count"].tolist() == [10, 20, 30, 40, 50, 60]
+    assert (seen.busy, seen.tuple_bytes) == ({"count": 0.3}, {"lines": 80})
     assert (seen.latency_ms, seen.rate_cv) == (8, 0.1)
 
 
@@ -257,6 +263,8 @@ SAMPLE = {"duration_s": 1}
     [
         ({"rate": 1}, "rate", "did you mean 'rates'?"),
         ({"source_rates": {"line": 1}}, "source_rates.line", "did you mean 'lines'?"),
+        ({"busy": {"coutn": 1}}, "busy.coutn", "did you mean 'count'?"),
+        ({"state_mb": {"count": [1]}}, "state_mb.count", "a list of 6 numbers"),
         ({"source_rates": {"split": 1}}, "source_rates.split", "no source"),
         ({"source_rates": {"lines": -1}}, "source_rates.lines", "from 0"),
         ({"source_rates": [1]}, "source_rates", "a mapping"),

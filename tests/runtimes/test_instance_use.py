@@ -16,6 +16,7 @@ from penstock.runtimes.spark.instance_use import (
     instance_uses,
     node_use,
     resources,
+    tuples_by_tier,
 )
 from penstock.runtimes.spark.jvm import TaskFact
 from penstock.store.records import InstanceRecord
@@ -102,6 +103,11 @@ def test_what_crossed_nodes_follows_the_rows() -> None:
         spec=SimpleNamespace(address=lambda vertex, instance: (vertex == "count", instance)),
     )
     ran = {(1, 1): TaskFact(1, 1, 0, 1, "5", "here", "SUCCESS")}
+    tiers = tuples_by_tier(graph, plan, result, ran)
+    assert list(tiers.values()) == [0.0, 30.0, 10.0], "nobody knows who ran the other two"
+    for at in ((0, 0), (1, 0)):
+        ran[at] = TaskFact(1, 1, 0, at[1], "4", "here", "SUCCESS")
+    assert list(tuples_by_tier(graph, plan, result, ran).values()) == [30.0, 0.0, 10.0]
     source, near, far = instance_uses(graph, plan, result, ran)
     assert (source.sent_bytes, source.crossed_out_bytes) == (4000, 1000)
     assert (near.received_bytes, near.crossed_in_bytes) == (3000, 0)

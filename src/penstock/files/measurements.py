@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,12 +12,20 @@ from penstock.common.near_miss import near_miss
 from penstock.files.document import FilePath, read_document
 from penstock.files.fields import Fields, number
 from penstock.model import Kind, Measurements, Sample, Topology, Utilisation
+from penstock.model.measurements import BY_INSTANCE, RESOURCES
 
 REDUCED_FIELDS = (
     "source_rates",
     "rates",
     "tuples_per_s",
     "cpu_cores",
+    "mem_mb",
+    "state_mb",
+    "sent_mb_s",
+    "received_mb_s",
+    "io_mb_s",
+    "busy",
+    "tuple_bytes",
     "nodes",
     "latency_ms",
     "rate_cv",
@@ -24,7 +33,7 @@ REDUCED_FIELDS = (
 MEASUREMENTS_FIELDS = (*REDUCED_FIELDS, "samples")
 SAMPLE_FIELDS = ("duration_s", "tuples_in", "transferred", "cpu_s", "nodes", "latency_ms")
 PAIR_FIELDS = ("from", "to", "matrix")
-NODE_FIELDS = ("cpu", "mem", "io")
+NODE_FIELDS = RESOURCES
 
 #: Shortest sample, in seconds; keeps rates finite.
 LEAST_DURATION_S = 1e-3
@@ -53,11 +62,13 @@ def load_measurements(path: FilePath, topology: Topology) -> Measurements:
             for where, item in top.items("samples", required=True)
         ]
         return Measurements.from_samples(samples, sources)
+    by_instance: dict[str, Any] = {f: _by_operator(top, f, topology) for f in BY_INSTANCE}
     return Measurements(
         source_rates=_source_rates(top, topology),
         rates=_pairs(top, "rates", topology),
-        tuples_per_s=_by_operator(top, "tuples_per_s", topology),
-        cpu_cores=_by_operator(top, "cpu_cores", topology),
+        **by_instance,
+        busy=_of_operators(top, "busy", topology),
+        tuple_bytes=_of_operators(top, "tuple_bytes", topology),
         nodes=_node_use(top),
         latency_ms=_optional(top, "latency_ms"),
         rate_cv=_optional(top, "rate_cv"),
@@ -100,6 +111,16 @@ def _by_operator(entry: Fields, field: str, topology: Topology) -> dict[str, Flo
         path = f"{field}.{name}"
         _require(entry, path, name, topology)
         found[name] = _row(entry, path, values, topology[name].parallelism)
+    return found
+
+
+def _of_operators(entry: Fields, field: str, topology: Topology) -> dict[str, float]:
+    """Read one number for each operator."""
+    found: dict[str, float] = {}
+    for name, value in entry.mapping(field).items():
+        path = f"{field}.{name}"
+        _require(entry, path, name, topology)
+        found[name] = number(entry, path, value)
     return found
 
 

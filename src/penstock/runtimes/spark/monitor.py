@@ -11,7 +11,7 @@ from penstock.engine.driver.driver import BatchResult
 from penstock.engine.job_graph import JobGraph
 from penstock.engine.task.exchange import STAMP_STEP_US
 from penstock.model import Kind, Plan
-from penstock.runtimes.spark.instance_use import InstanceUse, instance_uses
+from penstock.runtimes.spark.instance_use import InstanceUse, instance_uses, tuples_by_tier
 from penstock.runtimes.spark.jvm import TaskFact
 from penstock.store import (
     BatchRecord,
@@ -117,6 +117,7 @@ def observe(
             "skipped": float(result.skipped),
             "backup_bytes": float(backup),
             "late_rows": float(sum(sum(stats.late.values()) for stats in result.stats)),
+            **tuples_by_tier(job_graph, plan, result, ran),
             **_phases(ran, timing.duration_ms),
         },
     )
