@@ -9,6 +9,7 @@ from penstock.pipeline.keyed.step import Split
 from penstock.pipeline.keyed.time_bound import TimeBound, between
 from penstock.pipeline.keyed.timers import BatchTime
 from penstock.pipeline.keyed.windows import Session, Window, session, sliding, tumbling
+from penstock.pipeline.secret import Secret
 from penstock.pipeline.sinks import Call, Console, Discard, Memory
 from penstock.pipeline.sources.files import Replay
 from penstock.pipeline.sources.generator import Generator, Keys
@@ -42,6 +43,7 @@ __all__ = [
     "Profile",
     "Replay",
     "Rows",
+    "Secret",
     "Session",
     "Sink",
     "Source",

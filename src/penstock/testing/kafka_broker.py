@@ -13,7 +13,6 @@ cache folder. Where neither the jars nor Maven and Java are there, `missing` say
 from __future__ import annotations
 
 import base64
-import fcntl
 import os
 import shutil
 import signal
@@ -28,11 +27,9 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 from penstock.common.errors import PenstockError
-
-Artifact = tuple[str, str, str]
+from penstock.testing.maven import Artifact, NotResolved, folder_of, jars
 
 #: The broker, by group, name and version.
 KAFKA: Artifact = ("org.apache.kafka", "kafka_2.13", "4.1.0")
@@ -46,23 +43,11 @@ CONNECTOR: tuple[Artifact, ...] = (
     ("org.apache.kafka", "kafka-clients", "3.9.1"),
 )
 
-#: Seconds that Maven may take for jars that are not there yet, and a broker until it answers. A
-#: machine that is new and busy needs a good part of them.
-MAVEN_S, START_S = 600.0, 180.0
+#: Seconds that a broker may take until it answers: a busy machine needs a good part of them.
+START_S = 180.0
 
 #: Who may log in at the listener that asks for a name and a password.
 USER, PASSWORD = "penstock", "a-secret-of-the-tests"
-
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>penstock</groupId><artifactId>jars</artifactId><version>1</version>
-<dependencies>{}</dependencies></project>
-"""
-_DEPENDENCY = """
-<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>
-"""
-_ALONE = (
-    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-)
 
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
@@ -71,7 +56,7 @@ listeners=PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl},\\
   CONTROLLER://127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,\\
-  SASL_PLAINTEXT:SASL_PLAINTEXT
+  SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
 inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=\\
@@ -86,14 +71,19 @@ transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
 
+#: A listener where clients see a certificate of the broker's before they log in.
+_TLS = """listeners=PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl},\\
+  SASL_SSL://127.0.0.1:{tls},CONTROLLER://127.0.0.1:{controller}
+listener.name.sasl_ssl.ssl.keystore.type=PKCS12
+listener.name.sasl_ssl.ssl.keystore.location={keys}
+listener.name.sasl_ssl.ssl.keystore.password={password}
+listener.name.sasl_ssl.plain.sasl.jaas.config=\\
+  org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+"""
+
 
 class BrokerFailed(PenstockError):
-    """The broker did not start, or its jars could not be had; says why."""
-
-
-def cache_folder() -> Path:
-    """Return the folder where jars are kept: ``penstock`` in the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+    """The broker did not start; says why."""
 
 
 def missing() -> str:
@@ -104,67 +94,9 @@ def missing() -> str:
         return "a Kafka broker needs Java, which is not on the PATH"
     try:
         jars(KAFKA)
-    except BrokerFailed as error:
-        return f"the jars of Kafka are not in {_folder(KAFKA)} and could not be had: {error}"
+    except NotResolved as error:
+        return f"the jars of Kafka are not in {folder_of(KAFKA)} and could not be had: {error}"
     return ""
-
-
-def jars(*artifacts: Artifact, alone: bool = False) -> Path:
-    """Return a folder with published artifacts and all that they depend on.
-
-    Parameters
-    ----------
-    artifacts : tuple of str
-        Group, name and version of each; the folder is named after the first.
-    alone : bool
-        Leave out what they depend on.
-
-    Raises
-    ------
-    BrokerFailed
-        When Maven does not find them.
-    """
-    folder = _folder(artifacts[0])
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    more = _ALONE if alone else ""
-    wanted = "".join(_DEPENDENCY.format(*map(escape, one), more) for one in artifacts)
-    # One at a time: Maven's own folder is not made for several.
-    with (folder.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.is_dir():
-            return folder
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            Path(scratch, "pom.xml").write_text(_POM.format(wanted))
-            why = _resolve(scratch)
-            if why and shutil.which("mvn"):
-                # A download that broke off goes on where it was.
-                why = _resolve(scratch)
-            if why:
-                raise BrokerFailed(f"Maven did not get {':'.join(artifacts[0])}: {why}")
-            Path(scratch, "jars").rename(folder)
-    return folder
-
-
-def _resolve(scratch: str) -> str:
-    """Have Maven put what the folder's project needs into `jars`; return why it could not."""
-    copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
-    try:
-        ran = subprocess.run(
-            [*copy, "-DincludeScope=runtime"],
-            cwd=scratch,
-            capture_output=True,
-            text=True,
-            timeout=MAVEN_S,
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return ran.stdout[-800:] if ran.returncode != 0 else ""
-
-
-def _folder(artifact: Artifact) -> Path:
-    return cache_folder() / "jars" / "-".join(artifact[1:])
 
 
 @dataclass
@@ -177,17 +109,23 @@ class Broker:
         For settings and data.
     lifetime_s : float
         Seconds after which it ends, whatever happens.
+    tls : bool
+        Whether it has a listener for TLS, with a certificate that is made by Java's keytool.
 
     Attributes
     ----------
-    servers, sasl_servers : str
-        Address for clients, and for those that log in as `USER`.
+    servers, sasl_servers, tls_servers : str
+        Address for clients, for those that log in as `USER`, and for those that do so over TLS.
+    certificate : Path
+        What those over TLS are to trust.
     """
 
     folder: Path
     lifetime_s: float = 1800.0
+    tls: bool = False
     servers: str = ""
     sasl_servers: str = ""
+    tls_servers: str = ""
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self, timeout_s: float = START_S) -> Broker:
@@ -209,18 +147,16 @@ class Broker:
 
     def _prepare(self, settings: Path) -> None:
         self.folder.mkdir(exist_ok=True)
-        plain, sasl, controller = _free_ports(3)
+        plain, sasl, tls, controller = _free_ports(4)
         self.servers, self.sasl_servers = f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}"
-        settings.write_text(
-            _PROPERTIES.format(
-                plain=plain,
-                sasl=sasl,
-                controller=controller,
-                logs=self.folder / "data",
-                user=USER,
-                password=PASSWORD,
-            )
-        )
+        told: dict[str, Any] = {"plain": plain, "sasl": sasl, "tls": tls, "controller": controller}
+        told |= {"user": USER, "password": PASSWORD, "keys": self.folder / "keys.p12"}
+        text = _PROPERTIES.format(logs=self.folder / "data", **told)
+        if self.tls:
+            self.tls_servers = f"127.0.0.1:{tls}"
+            self._certify(told["keys"])
+            text += _TLS.format(**told)
+        settings.write_text(text)
         number = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = [*_java("-Xmx128m"), "kafka.tools.StorageTool", "format"]
         ran = subprocess.run(
@@ -231,6 +167,21 @@ class Broker:
         )
         if ran.returncode != 0:
             raise BrokerFailed(f"Kafka could not format its folder: {ran.stdout}{ran.stderr}")
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate of the listener for TLS."""
+        return self.folder / "certificate.pem"
+
+    def _certify(self, keys: Path) -> None:
+        store = ["-keystore", str(keys), "-storepass", PASSWORD, "-alias", "broker"]
+        made = ["-genkeypair", "-keyalg", "RSA", "-storetype", "PKCS12", "-dname", "CN=broker"]
+        shown = ["-exportcert", "-rfc", "-file", str(self.certificate)]
+        for words in ([*made, "-validity", "2", "-ext", "SAN=ip:127.0.0.1"], shown):
+            command = ["keytool", *words, *store]
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=START_S)
+            if ran.returncode != 0:
+                raise BrokerFailed(f"keytool made no certificate: {ran.stdout}{ran.stderr}")
 
     def _await(self, timeout_s: float) -> None:
         from confluent_kafka.admin import AdminClient
@@ -286,18 +237,18 @@ class Broker:
 
 
 @contextmanager
-def broker(lifetime_s: float = 1800.0) -> Iterator[Broker]:
+def broker(lifetime_s: float = 1800.0, *, tls: bool = False) -> Iterator[Broker]:
     """Start a broker in a folder that is removed afterwards; on other ports if it fails at first.
 
     Ports that were free when they were chosen may be taken by the time when it listens.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-kafka-") as folder:
-        made = Broker(Path(folder, "first"), lifetime_s)
+        made = Broker(Path(folder, "first"), lifetime_s, tls)
         try:
             try:
                 made.start()
             except BrokerFailed:
-                made = Broker(Path(folder, "second"), lifetime_s)
+                made = Broker(Path(folder, "second"), lifetime_s, tls)
                 made.start()
             yield made
         finally:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.common.errors import InvalidValue, NotAllowed, PenstockError
 from penstock.common.keywords import class_keywords
+from penstock.pipeline.secret import Secret
 
 MISSING = "Kafka needs the package confluent-kafka; install it with: pip install 'penstock[kafka]'"
 
@@ -65,7 +66,8 @@ class Kafka:
         More settings of the client, by the names of librdkafka: ``security.protocol``,
         ``sasl.mechanism``, ``sasl.username``, ``sasl.password``, ``ssl.ca.location`` and others.
         They are sent to the executors with the pipeline, and never printed, logged or written into
-        metrics.
+        metrics. A `Secret` as a value is sent as the name that it is, and read where a client is
+        made.
     timeout_s : float
         Seconds to wait for an answer before an error says so. The run tries again after that, as
         its options of recovery say.
@@ -122,7 +124,8 @@ class Kafka:
         """
         logger = logging.getLogger("penstock.kafka")
         servers = {"bootstrap.servers": self.servers, "logger": logger}
-        return {**usual, **self.settings, **servers, **owned}
+        given = {n: at.read() if isinstance(at, Secret) else at for n, at in self.settings.items()}
+        return {**usual, **given, **servers, **owned}
 
     @property
     def key(self) -> tuple[Any, ...]:
