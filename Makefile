@@ -10,6 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Two set-ups in one environment: what a run needs, and all that the checks need besides.
 RUN_READY := $(VENV)/.run-ready
+KAFKA_READY := $(VENV)/.kafka-ready
 READY := $(VENV)/.ready
 
 # Where `make faults` notes what ended well, so that it goes on there; BOUND="--minutes 10" bounds each half of it.
@@ -18,7 +19,7 @@ BOUND ?=
 CRASHES := tests/engine/test_crash_points.py::test_the_results_are_those_of_an_undisturbed_run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run-setup java chromium page pictures run plan test quick lint types unit coverage docs reference bench bench-routers bench-engine bench-nexmark bench-simulator soak differential faults attach-faults measured bench-loop bench-page event-logs bench-attach clean
+.PHONY: help setup run-setup java chromium page pictures run kafka-demo plan test quick lint types unit coverage docs reference bench bench-routers bench-engine bench-nexmark bench-peers bench-simulator soak differential faults attach-faults measured bench-loop bench-page event-logs bench-attach clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,9 +39,13 @@ $(RUN_READY): pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[spark,page]'
 	@touch $@
 
+$(KAFKA_READY): pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[spark,page,kafka]'
+	@touch $(RUN_READY) $@
+
 $(READY): pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[dev,docs,kafka,spark,postgres,testing,page]'
-	@touch $(RUN_READY) $@
+	@touch $(RUN_READY) $(KAFKA_READY) $@
 
 java:  ## Check that Java 17 or newer is there, for the targets that start Spark
 	@command -v java >/dev/null 2>&1 || { \
@@ -68,6 +73,9 @@ page:  ## Build the live page from frontend/ into the package; needs Node
 
 run: run-setup java  ## Count the views of a shop for two minutes, with the live page; it stays until Ctrl-C
 	$(BIN)/python examples/shop.py
+
+kafka-demo: $(KAFKA_READY) java  ## Count clicks of a Kafka topic by a Spark job, attached, and by a pipeline, side by side
+	$(BIN)/python examples/kafka_demo.py
 
 pictures: setup java chromium  ## Take the pictures of the page in the documents anew, from a real run
 	PENSTOCK_PICTURES=1 $(BIN)/pytest -q tests/web/test_live.py
@@ -123,6 +131,9 @@ bench-nexmark: setup java  ## NEXMark by the engine and by Structured Streaming,
 	$(BIN)/python benchmarks/batch_cost.py
 	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/growth.py
+
+bench-peers: setup java  ## Compare counts over Kafka with Spark, bytewax, Flink and Storm; installs them, takes half an hour
+	$(BIN)/python benchmarks/peers.py
 
 bench-loop: setup java  ## Measure the control loop on an embedded cluster; takes most of an hour
 	$(BIN)/python benchmarks/loop.py
