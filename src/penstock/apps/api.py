@@ -63,6 +63,22 @@ class App(Checked, ABC):
         """Say how real files are read: a file, a folder or a pattern."""
 
     @abstractmethod
+    def build(self, source: Any, out: Mapping[str, Sink], many: Instances) -> Pipeline:
+        """Build the pipeline.
+
+        Parameters
+        ----------
+        source : Source or streaming DataFrame
+        out : mapping of str to Sink
+            A sink for each name in `keys`.
+        many : Instances
+            How many instances each step gets.
+        """
+
+    @abstractmethod
+    def expected(self, table: pa.Table) -> dict[str, pa.Table]:
+        """Work out each sink's result from all rows of the source, without the operators."""
+
     def pipeline(
         self,
         source: Any,
@@ -71,7 +87,7 @@ class App(Checked, ABC):
         parallelism: int | Mapping[str, int] | None = None,
         chain: bool = True,
     ) -> Pipeline:
-        """Build the pipeline.
+        """Build the pipeline, with its sinks and its number of instances.
 
         Parameters
         ----------
@@ -86,10 +102,8 @@ class App(Checked, ABC):
             False gives stateless steps instances of their own, as in the papers; more traffic, and
             more for a planner to place.
         """
-
-    @abstractmethod
-    def expected(self, table: pa.Table) -> dict[str, pa.Table]:
-        """Work out each sink's result from all rows of the source, without the operators."""
+        many = Instances(parallelism, chain)
+        return many.checked(self.build(source, self._sinks(sinks), many))
 
     def source(
         self,

@@ -73,20 +73,12 @@ class CommCount(App):
         """Read ``UserBehavior.csv``: user, item, category, behaviour, time, without a header."""
         return READER
 
-    def pipeline(
-        self,
-        source: Any,
-        sinks: Mapping[str, Sink] | None = None,
-        *,
-        parallelism: int | Mapping[str, int] | None = None,
-        chain: bool = True,
-    ) -> Pipeline:
-        """Build ``behaviors -> views -> count -> counts``; see `App.pipeline`.
+    def build(self, source: Any, out: Mapping[str, Sink], many: Instances) -> Pipeline:
+        """Build ``behaviors -> views -> count -> counts``; see `App.build`.
 
         With `split`, ``count-parts`` stands before ``count``; grouped by ``fields``, both are one.
         """
-        many, out = Instances(parallelism, chain), self._sinks(sinks)
-        return many.checked(
+        return (
             Pipeline(self.name)
             .source(
                 "behaviors",
@@ -98,7 +90,7 @@ class CommCount(App):
                 "views",
                 views,
                 parallelism=many.stateless("views"),
-                chain=chain,
+                chain=many.chain,
                 hints=Hints(cpu_us_per_tuple=0.3, selectivity=0.4, tuple_bytes=8.0),
             )
             .aggregate(

@@ -84,16 +84,8 @@ class Debs2024(App):
         """Read Backblaze's daily CSV files, or Parquet with the same columns."""
         return reader_for(path, SCHEMA, REQUIRED)
 
-    def pipeline(
-        self,
-        source: Any,
-        sinks: Mapping[str, Sink] | None = None,
-        *,
-        parallelism: int | Mapping[str, int] | None = None,
-        chain: bool = True,
-    ) -> Pipeline:
-        """Build the pipeline with its two sinks; see `App.pipeline`."""
-        many, out = Instances(parallelism, chain), self._sinks(sinks)
+    def build(self, source: Any, out: Mapping[str, Sink], many: Instances) -> Pipeline:
+        """Build the pipeline with its two sinks; see `App.build`."""
         readings = (
             Pipeline(self.name)
             .source(
@@ -106,12 +98,12 @@ class Debs2024(App):
                 "filter",
                 valid,
                 parallelism=many.stateless("filter"),
-                chain=chain,
+                chain=many.chain,
                 hints=Hints(cpu_us_per_tuple=0.5, selectivity=0.98, tuple_bytes=100.0),
             )
         )
         stored = self._with_statistics(readings, many).sink("storage", out["storage"])
-        return many.checked(self._with_alerts(stored, many).sink("alerts", out["alerts"]))
+        return self._with_alerts(stored, many).sink("alerts", out["alerts"])
 
     def _with_statistics(self, readings: Pipeline, many: Instances) -> Pipeline:
         """Add ``filter, detect -> aggregate -> statistics``."""

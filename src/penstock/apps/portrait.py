@@ -116,16 +116,8 @@ class Portrait(App):
         """Read CSV (``.tsv``: tab separated) or Parquet with the columns ``user`` and ``query``."""
         return reader_for(path, SCHEMA, ("user", "query"))
 
-    def pipeline(
-        self,
-        source: Any,
-        sinks: Mapping[str, Sink] | None = None,
-        *,
-        parallelism: int | Mapping[str, int] | None = None,
-        chain: bool = True,
-    ) -> Pipeline:
-        """Build the pipeline with its fan-out and join; see `App.pipeline`."""
-        many, out = Instances(parallelism, chain), self._sinks(sinks)
+    def build(self, source: Any, out: Mapping[str, Sink], many: Instances) -> Pipeline:
+        """Build the pipeline with its fan-out and join; see `App.build`."""
         built = (
             Pipeline(self.name)
             .source(
@@ -142,7 +134,7 @@ class Portrait(App):
                 "segment",
                 segment,
                 parallelism=many.stateless("segment"),
-                chain=chain,
+                chain=many.chain,
                 hints=Hints(
                     cpu_us_per_tuple=0.1 * self.words,
                     selectivity=float(self.words),
@@ -156,20 +148,18 @@ class Portrait(App):
                 trait.extract,
                 after="segment",
                 parallelism=many.stateless(trait.name),
-                chain=chain,
+                chain=many.chain,
                 hints=Hints(cpu_us_per_tuple=0.1, selectivity=2 / 3, tuple_bytes=10.0),
             )
-        return many.checked(
-            built.stateful(
-                "portrait",
-                by="user",
-                update=update,
-                state=STATE,
-                after=[Link(trait.name, Grouping.FIELDS, ("user",)) for trait in TRAITS],
-                parallelism=many.of("portrait"),
-                hints=Hints(cpu_us_per_tuple=0.2, selectivity=0.05, tuple_bytes=50.0),
-            ).sink("portraits", out["portraits"])
-        )
+        return built.stateful(
+            "portrait",
+            by="user",
+            update=update,
+            state=STATE,
+            after=[Link(trait.name, Grouping.FIELDS, ("user",)) for trait in TRAITS],
+            parallelism=many.of("portrait"),
+            hints=Hints(cpu_us_per_tuple=0.2, selectivity=0.05, tuple_bytes=50.0),
+        ).sink("portraits", out["portraits"])
 
     def expected(self, table: pa.Table) -> dict[str, pa.Table]:
         """Count evidence for each user, one search at a time."""

@@ -70,19 +70,11 @@ class Purchases(App):
         """Read ``UserBehavior.csv``: user, item, category, behaviour, time, without a header."""
         return READER
 
-    def pipeline(
-        self,
-        source: Any,
-        sinks: Mapping[str, Sink] | None = None,
-        *,
-        parallelism: int | Mapping[str, int] | None = None,
-        chain: bool = True,
-    ) -> Pipeline:
-        """Build ``behaviors -> unique`` and the three results; see `App.pipeline`."""
-        many, out = Instances(parallelism, chain), self._sinks(sinks)
+    def build(self, source: Any, out: Mapping[str, Sink], many: Instances) -> Pipeline:
+        """Build ``behaviors -> unique`` and the three results; see `App.build`."""
         late = f"{self.lateness_s} s"
         made = (
-            self._matched(self._unique(source, many, chain), many, chain)
+            self._matched(self._unique(source, many), many)
             .select("pairs", {"user": "user", "item": "item", "t": "t", "bought": "t_bought"})
             .sink("matches", out["matches"])
             .aggregate(
@@ -96,24 +88,22 @@ class Purchases(App):
             )
             .sink("sessions", out["sessions"])
         )
-        return many.checked(
-            made.stateful(
-                "count",
-                after="unique",
-                by=["category", "period"],
-                update=counted,
-                on_timer=closed,
-                state=PERIOD,
-                time="t",
-                lateness=late,
-                event_timer="due",
-                ttl="1 d",
-                parallelism=many.of("count"),
-                hints=Hints(cpu_us_per_tuple=2.0, selectivity=0.1, tuple_bytes=24.0),
-            ).sink("periods", out["periods"])
-        )
+        return made.stateful(
+            "count",
+            after="unique",
+            by=["category", "period"],
+            update=counted,
+            on_timer=closed,
+            state=PERIOD,
+            time="t",
+            lateness=late,
+            event_timer="due",
+            ttl="1 d",
+            parallelism=many.of("count"),
+            hints=Hints(cpu_us_per_tuple=2.0, selectivity=0.1, tuple_bytes=24.0),
+        ).sink("periods", out["periods"])
 
-    def _matched(self, made: Pipeline, many: Instances, chain: bool) -> Pipeline:
+    def _matched(self, made: Pipeline, many: Instances) -> Pipeline:
         late = f"{self.lateness_s} s"
         for name, behavior in (("views", VIEW), ("buys", BUY)):
             made = made.filter(
@@ -121,7 +111,7 @@ class Purchases(App):
                 pc.field("behavior") == behavior,
                 after="unique",
                 parallelism=many.stateless(name),
-                chain=chain,
+                chain=many.chain,
                 hints=Hints(cpu_us_per_tuple=0.3, selectivity=0.5, tuple_bytes=40.0),
             )
         bound = between("t", "t", "0 s", f"{self.match_s} s", lateness=late)
@@ -137,7 +127,7 @@ class Purchases(App):
             hints=Hints(cpu_us_per_tuple=3.0, tuple_bytes=60.0),
         )
 
-    def _unique(self, source: Any, many: Instances, chain: bool) -> Pipeline:
+    def _unique(self, source: Any, many: Instances) -> Pipeline:
         micros = pc.field("timestamp") * SECOND_US
         length = self.period_s * SECOND_US
         columns = {name: name for name in NAMES[:-1]} | {"t": micros}
@@ -155,7 +145,7 @@ class Purchases(App):
                 "timed",
                 {**columns, "period": period, "due": due},
                 parallelism=many.stateless("timed"),
-                chain=chain,
+                chain=many.chain,
                 hints=Hints(cpu_us_per_tuple=0.3, tuple_bytes=58.0),
             )
             .deduplicate(

@@ -62,17 +62,9 @@ class TopN(App):
         """Read a text with one word, or any other key, a line."""
         return TextLines("word")
 
-    def pipeline(
-        self,
-        source: Any,
-        sinks: Mapping[str, Sink] | None = None,
-        *,
-        parallelism: int | Mapping[str, int] | None = None,
-        chain: bool = True,
-    ) -> Pipeline:
-        """Build ``words -> count -> rank -> total -> ranks``; see `App.pipeline`."""
-        many, out = Instances(parallelism, chain), self._sinks(sinks)
-        return many.checked(
+    def build(self, source: Any, out: Mapping[str, Sink], many: Instances) -> Pipeline:
+        """Build ``words -> count -> rank -> total -> ranks``; see `App.build`."""
+        return (
             Pipeline(self.name)
             .source(
                 "words",
@@ -144,17 +136,9 @@ class TopNMerge(App):
         """Read any text, line by line."""
         return TextLines()
 
-    def pipeline(
-        self,
-        source: Any,
-        sinks: Mapping[str, Sink] | None = None,
-        *,
-        parallelism: int | Mapping[str, int] | None = None,
-        chain: bool = True,
-    ) -> Pipeline:
-        """Build ``lines -> split -> count -> merge -> ranks``; see `App.pipeline`."""
-        many, out = Instances(parallelism, chain), self._sinks(sinks)
-        return many.checked(
+    def build(self, source: Any, out: Mapping[str, Sink], many: Instances) -> Pipeline:
+        """Build ``lines -> split -> count -> merge -> ranks``; see `App.build`."""
+        return (
             counting(self.name, source, many, self.words_per_line)
             .map(
                 "first",

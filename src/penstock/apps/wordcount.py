@@ -54,18 +54,10 @@ class WordCount(App):
         """Read any text, line by line."""
         return TextLines()
 
-    def pipeline(
-        self,
-        source: Any,
-        sinks: Mapping[str, Sink] | None = None,
-        *,
-        parallelism: int | Mapping[str, int] | None = None,
-        chain: bool = True,
-    ) -> Pipeline:
-        """Build ``lines -> split -> count -> counts``; see `App.pipeline`."""
-        many, out = Instances(parallelism, chain), self._sinks(sinks)
+    def build(self, source: Any, out: Mapping[str, Sink], many: Instances) -> Pipeline:
+        """Build ``lines -> split -> count -> counts``; see `App.build`."""
         counts = counting(self.name, source, many, self.words_per_line)
-        return many.checked(counts.sink("counts", out["counts"]))
+        return counts.sink("counts", out["counts"])
 
     def expected(self, table: pa.Table) -> dict[str, pa.Table]:
         """Count with a regular expression and a `Counter`."""
