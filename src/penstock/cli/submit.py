@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -145,14 +146,26 @@ def _shown(board: Board) -> Any:
     return show
 
 
+def _place(report: Path, query: Any, used: Collection[Path]) -> Path:
+    """Name the report of a query, which may have run before under the same name."""
+    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in query.name)
+    stems = itertools.chain(
+        (report.stem, f"{report.stem}-{name}"),
+        (f"{report.stem}-{name}-{number}" for number in itertools.count(2)),
+    )
+    return next(place for stem in stems if (place := report.with_stem(stem)) not in used)
+
+
 def _finish(board: Board, sessions: list[Any], store: str, report: Path, as_json: bool) -> None:
     """Write a report for every query that ran a batch; the first has the name asked for."""
-    summaries = []
-    queries = [q for session in sessions for q in session.queries.values() if q.batches]
-    for number, query in enumerate(queries):
+    summaries: list[dict[str, Any]] = []
+    places: list[Path] = []
+    queries = [q for session in sessions for q in session.runs if q.batches]
+    for query in queries:
         with MetricsStore.open(store) as opened:
             records = opened.read(query.run)
-        place = report if not number else report.with_stem(f"{report.stem}-{query.name}")
+        place = _place(report, query, places)
+        places.append(place)
         write_report(records, place)
         summary = summarise(records)
         summaries.append({**summary, "report": str(place), "advice": list(query.advice)})

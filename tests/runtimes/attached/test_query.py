@@ -15,7 +15,13 @@ from tests.runtimes.attached.texts import SAVE
 
 from penstock.control.settings import Settings
 from penstock.runtimes.attached.query import AttachedQuery, Watching
-from penstock.runtimes.attached.support import TESTED, why_not_query, why_not_session
+from penstock.runtimes.attached.support import (
+    TESTED,
+    in_real_time,
+    why_not_query,
+    why_not_session,
+)
+from penstock.runtimes.spark.recorder import FAILURE
 from penstock.store.records import RunStatus
 from penstock.store.store import MetricsStore
 from penstock.strategies import strategies
@@ -70,6 +76,18 @@ def test_batches_and_decisions_are_recorded(tmp_path: Path) -> None:
     assert [event.kind for event in records.events].count("decision") == len(query.decisions)
 
 
+def test_a_query_that_fails_is_told_of(tmp_path: Path) -> None:
+    store, spark = tmp_path / "metrics.sqlite", Noted()
+    query = attached(spark, store=store)
+    feed(query, spark, 2)
+    query.terminated("[DIVIDE_BY_ZERO] Division by zero.")
+    assert query.events[-1] == "the query has failed: [DIVIDE_BY_ZERO] Division by zero."
+    with MetricsStore.open(store) as opened:
+        records = opened.read(query.run)
+    assert records.run.status is RunStatus.FAILED
+    assert records.events[-1].kind == FAILURE
+
+
 def test_a_lost_executor_is_answered_at_once() -> None:
     spark = Noted()
     query = attached(spark, control=Settings(every=100), strategy="even")
@@ -90,7 +108,7 @@ def test_where_it_cannot_work_it_says_so_in_a_sentence(monkeypatch: pytest.Monke
     assert f"attaches to Spark {TESTED[0]}" in why_not_session(object())
 
 
-def test_only_micro_batches_are_attached() -> None:
+def test_what_runs_in_batches_is_attached() -> None:
     def query(trigger: str) -> Any:
         kind = SimpleNamespace(getSimpleName=lambda: trigger)
         made = SimpleNamespace(getClass=lambda: kind)
@@ -100,8 +118,10 @@ def test_only_micro_batches_are_attached() -> None:
         )
 
     assert "ContinuousTrigger" in why_not_query(query("ContinuousTrigger"))
-    assert "RealTimeTrigger" in why_not_query(query("RealTimeTrigger"))
-    assert why_not_query(query("ProcessingTimeTrigger")) == ""
+    assert not in_real_time(query("ProcessingTimeTrigger"))
+    assert in_real_time(query("RealTimeTrigger"))
+    for trigger in ("ProcessingTimeTrigger", "RealTimeTrigger"):
+        assert why_not_query(query(trigger)) == ""
 
 
 def test_the_page_shows_state_partitions_by_executor(tmp_path: Path) -> None:

@@ -198,6 +198,18 @@ def test_time_of_other_stages_is_charged_to_the_partitions() -> None:
     assert sum(use.cpu or 0.0 for use in seen.nodes.values()) == pytest.approx(0.6)
 
 
+def test_nodes_say_how_much_they_compute() -> None:
+    spark = Noted()
+    observed = made(spark).take(parse(spark.text(1)), "run")
+    assert observed is not None
+    # Three, four and one tasks of a millisecond of CPU, on a core each, in a batch of 0.8 s.
+    assert {one.node: one.cpu for one in observed.nodes} == {
+        "executor-0": pytest.approx(0.003 / 0.8),
+        "executor-1": pytest.approx(0.004 / 0.8),
+        "executor-2": pytest.approx(0.001 / 0.8),
+    }
+
+
 def test_fixed_executors_are_neither_asked_for_nor_given_up() -> None:
     spark = Noted()
     spark.elastic = False

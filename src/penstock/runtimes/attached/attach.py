@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,16 @@ from penstock.control.events import Event
 from penstock.control.settings import Settings
 from penstock.model import Plan
 from penstock.runtimes.attached.query import AttachedQuery, Watching
-from penstock.runtimes.attached.support import why_not_query, why_not_session
+from penstock.runtimes.attached.support import in_real_time, why_not_query, why_not_session
 from penstock.runtimes.attached.watch import Watch
 from penstock.runtimes.spark.monitor import Observed
 from penstock.strategies import Strategy, strategies
 
 #: Seconds after which the thread looks whether it is to end.
 LOOK_S = 0.5
+
+#: Runs of queries that a session remembers: a script may start one every minute, for weeks.
+RUNS = 100
 
 _ATTACHED: WeakKeyDictionary[SparkContext, Attachment] = WeakKeyDictionary()
 _MAKING = threading.Lock()
@@ -68,7 +72,13 @@ class Attachment:
         self._runs[key] = run
         name = query.name or f"query-{key[:8]}"
         made = AttachedQuery(
-            key, name, self.watch, watching, fixed_nodes=self._fixed_nodes, leave=self._left
+            key,
+            name,
+            self.watch,
+            watching,
+            fixed_nodes=self._fixed_nodes,
+            leave=self._left,
+            real_time=in_real_time(query),
         )
         self.queries[key] = made
         self.watch.follow(query)
@@ -99,6 +109,9 @@ class Attachment:
             self._thread.join(2 * LOOK_S)
 
     def _left(self, key: str) -> None:
+        ended = self.queries.get(key)
+        if ended is not None and not ended.attached:
+            del self.queries[key]
         if not self.watch.stopped:
             self.watch.leave(key)
         if self._all is None and not any(query.attached for query in self.queries.values()):
@@ -142,10 +155,15 @@ class Attachment:
         query = self.queries.get(key)
         if kind == "progress" and query is not None:
             query.batch(text)
+        elif kind == "submitted" and query is not None:
+            batch, _, tasks = more.partition("\t")
+            query.submitted(batch, int(tasks))
         elif kind == "failed" and query is not None:
             query.failed(RuntimeError(more))
-        elif kind == "terminated" and query is not None and self._runs[key] == more:
-            query.terminated()
+        elif kind == "terminated" and query is not None:
+            run, _, failure = more.partition("\t")
+            if self._runs.get(key) == run:
+                query.terminated(failure)
         elif kind == "removed":
             for one in list(self.queries.values()):
                 one.lost(key, more)
@@ -178,17 +196,22 @@ class AttachedSession:
     Attributes
     ----------
     queries : dict of str to AttachedQuery
-        By name, or by the first part of the id where a query has no name.
+        By name, or by the first part of the id where a query has no name: the latest run of each.
+    runs : deque of AttachedQuery
+        The last `RUNS` of them, ended ones too: a query that is started again is another run.
     """
 
     def __init__(self, attachment: Attachment, watching: Watching) -> None:
         self._attachment = attachment
         self.queries: dict[str, AttachedQuery] = {}
+        self.runs: deque[AttachedQuery] = deque(maxlen=RUNS)
         self.events: list[str] = []
         attachment.add_all(watching, self._found, self.events.append)
 
     def _found(self, query: AttachedQuery) -> None:
         self.queries[query.name] = query
+        if query not in self.runs:
+            self.runs.append(query)
 
     @property
     def attached(self) -> bool:
@@ -198,7 +221,7 @@ class AttachedSession:
     @property
     def decisions(self) -> list[Event]:
         """Decisions of all queries."""
-        return [event for query in self.queries.values() for event in query.decisions]
+        return [event for query in self.runs for event in query.decisions]
 
     @property
     def plan(self) -> dict[str, Plan]:
@@ -208,7 +231,7 @@ class AttachedSession:
 
     def explain(self) -> str:
         """Tell what was decided for every query, and why."""
-        told = [f"{name}:\n{query.explain()}" for name, query in self.queries.items()]
+        told = [f"{query.name}:\n{query.explain()}" for query in self.runs]
         return "\n".join([*told, *self.events])
 
     def detach(self) -> None:

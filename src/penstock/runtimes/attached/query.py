@@ -16,11 +16,13 @@ from penstock.control.loop import Loop
 from penstock.control.recorder import Recorder
 from penstock.control.settings import Settings
 from penstock.model import Plan
+from penstock.runtimes.attached.advising import Advisor
 from penstock.runtimes.attached.progress import parse
 from penstock.runtimes.attached.runtime import AttachedRuntime, Steering
 from penstock.runtimes.attached.topology import graph_of
-from penstock.runtimes.attached.unchanged import ADVICE, Unchanged
+from penstock.runtimes.attached.unchanged import Unchanged
 from penstock.runtimes.spark.monitor import Observed
+from penstock.runtimes.spark.recorder import FAILURE
 from penstock.store.background import BackgroundWriter
 from penstock.store.records import EventRecord, PlanRecord, RunRecord, RunStatus
 from penstock.store.store import MetricsStore
@@ -76,6 +78,8 @@ class AttachedQuery:
         As in `AttachedRuntime`.
     leave : callable
         Tells Spark's listener that the query is of no interest any more.
+    real_time : bool
+        Its tasks run for as long as a batch lasts: it is measured and advised, and nothing moves.
 
     Attributes
     ----------
@@ -96,6 +100,7 @@ class AttachedQuery:
         *,
         fixed_nodes: Callable[[], str] = lambda: "",
         leave: Callable[[str], None] = lambda _: None,
+        real_time: bool = False,
     ) -> None:
         self.id, self.name = id, name
         self.run = uuid.uuid4().hex[:12]
@@ -105,13 +110,15 @@ class AttachedQuery:
         self.attached = True
         self.batches = 0
         self._decisions: dict[int, Event] = {}
-        self._advice: tuple[str, ...] = ()
-        self._steering, self._watching = steering, watching
+        self._steering = steering
+        self._watching = replace(watching, control=None) if real_time else watching
+        self._advisor = Advisor(self.note, self._cores, real_time=real_time)
         self._fixed_nodes, self._leave = fixed_nodes, leave
         self._numbers = itertools.count()
         self._failures = self._good = 0
         self._trouble = ""
-        self._record = RunRecord(self.run, name, watching.strategy.name, time.time())
+        config = {"attached": True}
+        self._record = RunRecord(self.run, name, watching.strategy.name, time.time(), config=config)
         self._writer: BackgroundWriter | None = None
         if watching.store is not None:
             self._writer = BackgroundWriter(watching.store, self._record)
@@ -134,15 +141,15 @@ class AttachedQuery:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What the strategy would change in the query or its settings."""
-        return self._advice
+        """What could be better and only a person can change, as it was last seen."""
+        return self._advisor.found
 
     def explain(self) -> str:
         """Tell what was decided and why, what is advised, and what went wrong."""
         told = [explain(event) for event in self.decisions]
         if not told:
             told = [f"{self.batches} batches of {self.name} were seen, nothing was decided."]
-        return "\n".join([*told, *self._advice, *self.events])
+        return "\n".join([*told, *self.advice, *self.events])
 
     def detach(self) -> None:
         """Leave the query alone from now on; Spark's settings are as they were."""
@@ -162,6 +169,15 @@ class AttachedQuery:
         except Exception as error:  # noqa: BLE001 - the query must not notice
             self.failed(error)
 
+    def submitted(self, batch: str, tasks: int) -> None:
+        """Hear that a stage of a query in real-time mode begins."""
+        if not self.attached:
+            return
+        try:
+            self._advisor.submitted(batch, tasks)
+        except Exception as error:  # noqa: BLE001 - the query must not notice
+            self.failed(error)
+
     def lost(self, executor: str, why: str) -> None:
         """Hear that an executor is gone."""
         if not self.attached or self.runtime is None:
@@ -174,9 +190,12 @@ class AttachedQuery:
         except Exception as error:  # noqa: BLE001 - the query must not notice
             self.failed(error)
 
-    def terminated(self) -> None:
-        """Hear that the query has ended."""
-        self._detach("the query has ended", RunStatus.FINISHED)
+    def terminated(self, failure: str = "") -> None:
+        """Hear that the query has ended, and what it failed with if it did."""
+        if failure:
+            self._detach(f"the query has failed: {failure}", RunStatus.FAILED, FAILURE)
+        else:
+            self._detach("the query has ended", RunStatus.FINISHED)
 
     def left_alone(self, error: BaseException) -> None:
         """Hear that nobody listens to the query any more."""
@@ -190,10 +209,10 @@ class AttachedQuery:
         if self._failures >= PATIENCE:
             self._detach("left alone after repeated failures", RunStatus.FAILED)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, kind: str = ATTACHED) -> None:
         """Keep a sentence, in the store too."""
         self.events.append(text)
-        self._put_event(EventRecord(self.run, next(self._numbers), time.time(), ATTACHED, text))
+        self._put_event(EventRecord(self.run, next(self._numbers), time.time(), kind, text))
 
     def _put_event(self, record: EventRecord) -> None:
         self._write(lambda store: store.put_event(record))
@@ -234,7 +253,12 @@ class AttachedQuery:
         if self.loop is not None:
             self.loop.strategy = self._strategy(self.runtime)
             self.loop.tick()
-            self._advise(self.loop)
+        decided = self.loop.decision if self.loop is not None else None
+        reasons = decided.reasons if decided is not None else ()
+        self._advisor.after(observed, self.runtime.reading, self.runtime.waits, reasons)
+
+    def _cores(self) -> int:
+        return sum(executor.cores for executor in self._steering.executors())
 
     def _begin_loop(self, runtime: AttachedRuntime) -> None:
         watching = self._watching
@@ -262,14 +286,6 @@ class AttachedQuery:
             least_nodes=stay,
             idle_share=runtime.window.idle_share,
         )
-
-    def _advise(self, loop: Loop) -> None:
-        reasons = loop.decision.reasons if loop.decision is not None else ()
-        found = tuple(reason.text for reason in reasons if reason.text.startswith(ADVICE))
-        for text in found:
-            if text not in self._advice:
-                self._advice = (*self._advice, text)
-                self.note(text)
 
     def _decided(self, event: Event) -> None:
         self._decisions[event.number] = event
@@ -299,14 +315,14 @@ class AttachedQuery:
             record = PlanRecord(self.run, batch, self.plan)
             self._write(lambda store: store.put_plan(record))
 
-    def _detach(self, why: str, status: RunStatus) -> None:
+    def _detach(self, why: str, status: RunStatus, kind: str = ATTACHED) -> None:
         if not self.attached:
             return
         self.attached = False
         if self.runtime is not None:
             self._try(self.runtime.end)
         self._try(lambda: self._leave(self.id))
-        self.note(why)
+        self.note(why, kind)
         if self._writer is not None:
             self._writer.end(replace(self._record, ended_at_s=time.time(), status=status))
             self._try(self._writer.close)

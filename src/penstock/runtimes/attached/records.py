@@ -80,9 +80,31 @@ def observe(
         _edges(run, graph, batch, tasks),
         0,
         0,
-        # Executors that ran nothing are there all the same.
-        nodes=tuple(NodeRecord(run, batch.number, node) for node in sorted(set(node_of.values()))),
+        nodes=_nodes(run, batch, ran, node_of, interval_s),
         operators=_operators(run, graph, batch, tasks),
+    )
+
+
+def _nodes(
+    run: str, batch: Batch, ran: Sequence[TaskRun], node_of: Mapping[str, str], interval_s: float
+) -> tuple[NodeRecord, ...]:
+    """Say how much of its cores each node computed; executors that ran nothing are there, too."""
+    busy_s: dict[str, float] = {}
+    cores: dict[str, int] = {}
+    for executor in batch.executors:
+        name = node_of.get(executor.id, "")
+        cores[name] = cores.get(name, 0) + executor.cores
+    for task in ran:
+        name = node_of.get(task.executor, "")
+        busy_s[name] = busy_s.get(name, 0.0) + task.cpu_ns / 1e9
+    return tuple(
+        NodeRecord(
+            run,
+            batch.number,
+            node,
+            cpu=busy_s.get(node, 0.0) / interval_s / cores[node] if cores.get(node) else None,
+        )
+        for node in sorted(set(node_of.values()))
     )
 
 

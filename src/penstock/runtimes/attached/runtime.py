@@ -20,8 +20,10 @@ from penstock.runtimes.attached.placement import (
     report_lines,
 )
 from penstock.runtimes.attached.progress import Batch
+from penstock.runtimes.attached.reading import Reading
 from penstock.runtimes.attached.records import charged, observe
 from penstock.runtimes.attached.topology import QueryGraph
+from penstock.runtimes.attached.unchanged import PAUSES
 from penstock.runtimes.attached.warmup import Warmup, worthwhile
 from penstock.runtimes.spark.executors import Executors, Manager
 from penstock.runtimes.spark.measurement_window import MeasurementWindow
@@ -34,6 +36,9 @@ IMPATIENT, WAIT_S = 2, 30
 
 #: Time that loading moved state may add to a batch, in ms, or that of a batch where it is longer.
 LOAD_BUDGET_MS = 1000.0
+
+#: Seconds in which rows that wait at the sources are to be worked off.
+CATCH_UP_S = 300.0
 
 
 class Steering(Manager, Protocol):
@@ -96,6 +101,8 @@ class AttachedRuntime:
         self._began = clock()
         self.pool = Executors(steering)
         self._loads = LoadTimes()
+        #: What the last batches read of Kafka's topics.
+        self.reading = Reading()
         self._warmup = Warmup(lambda action, lines: steering.warm(query, action, lines))
         self._lock = threading.RLock()
         self._batch = first.number
@@ -140,6 +147,7 @@ class AttachedRuntime:
             interval_s = max(batch.duration_ms / 1000.0, 1e-3)
             if before is not None:
                 interval_s = max(batch.started_at_s - before, 1e-3)
+            self.reading.add(batch, self.graph, tasks, interval_s)
             node_of = self._node_of()
             observed = observe(run, self.graph, batch, tasks, wanted, node_of, interval_s)
             if self._complete(observed):
@@ -186,7 +194,7 @@ class AttachedRuntime:
         """Say what was measured since the plan last changed."""
         with self._lock:
             cluster = self._look()
-            processed, arriving = self.window.rates()
+            processed, arriving = self._rates()
             sources = [s.name for s in self.graph.stages if s.kind is Kind.SOURCE]
             return Observation(
                 now_s=self._clock() - self._began,
@@ -200,6 +208,21 @@ class AttachedRuntime:
                 latency_ms=self.window.latency_ms(),
                 remote_share=self.window.remote_share(),
             )
+
+    def _rates(self) -> tuple[float, float]:
+        """Rows a second that were processed, and that should be, so that what waits is worked off.
+
+        Where batches end before their trigger comes nodes are not what rows wait for.
+        """
+        if self.waits:
+            return self.window.rates(waiting=False)
+        processed, arriving = self.window.rates()
+        return processed, arriving + self.window.waiting / CATCH_UP_S
+
+    @property
+    def waits(self) -> bool:
+        """Whether batches end before their trigger comes."""
+        return self.window.idle_share >= PAUSES
 
     def request_nodes(self, total: int) -> None:
         """Ask Spark for executors until there are so many nodes."""

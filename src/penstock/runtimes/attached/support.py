@@ -30,12 +30,19 @@ def why_not_query(query: Any) -> str:
     """Say why a query cannot be attached; empty when it can."""
     if type(query).__module__.startswith("pyspark.sql.connect"):
         return why_not_session(query)
-    execution = query._jsq.streamingQuery()
-    trigger = str(execution.trigger().getClass().getSimpleName())
-    for kind in ("Continuous", "RealTime"):
-        if trigger.startswith(kind):
-            return (
-                f"Penstock attaches to queries that run in micro-batches, and {query.name or 'it'} "
-                f"has the trigger {trigger}; the query runs as it is"
-            )
+    trigger = _trigger(query)
+    if trigger.startswith("Continuous"):
+        return (
+            f"Penstock attaches to queries that run in batches, and {query.name or 'it'} has the "
+            f"trigger {trigger}; the query runs as it is"
+        )
     return ""
+
+
+def in_real_time(query: Any) -> bool:
+    """Whether the tasks of a query run for as long as its batches last, all stages at once."""
+    return _trigger(query).startswith("RealTime")
+
+
+def _trigger(query: Any) -> str:
+    return str(query._jsq.streamingQuery().trigger().getClass().getSimpleName())

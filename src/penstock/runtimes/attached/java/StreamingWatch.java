@@ -6,6 +6,7 @@ import java.util.HashSet;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -29,18 +30,26 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
+import org.apache.spark.sql.execution.streaming.RealTimeTrigger;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec;
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper;
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.SymmetricHashJoinStateManager$;
 import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreRDD;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.status.api.v1.ExecutorSummary;
 import org.apache.spark.storage.RDDInfo;
+import scala.Option;
+import scala.Tuple2;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 
@@ -78,6 +87,8 @@ public class StreamingWatch extends SparkListener {
     private final LinkedBlockingQueue texts = new LinkedBlockingQueue(WAITING);
     private final ConcurrentHashMap stages = new ConcurrentHashMap();
     private final ConcurrentHashMap executions = new ConcurrentHashMap();
+    /** Queries whose batches last so long that their stages are told of when they begin. */
+    private final Set early = ConcurrentHashMap.newKeySet();
     private volatile long dropped = 0;
 
     public StreamingWatch(SparkContext sc) {
@@ -103,11 +114,14 @@ public class StreamingWatch extends SparkListener {
     /** Have a query's plan told with each of its batches. */
     public void follow(String query, StreamExecution execution) {
         this.executions.put(query, execution);
+        if (execution.trigger() instanceof RealTimeTrigger) this.early.add(query);
+        else this.early.remove(query);
     }
 
     /** Tell no more of a query. */
     public void leave(String query) {
         this.executions.remove(query);
+        this.early.remove(query);
     }
 
     private void tell(String text) {
@@ -131,6 +145,8 @@ public class StreamingWatch extends SparkListener {
             .append('\t').append(info.shuffleDepId().isDefined() ? info.shuffleDepId().get().toString() : "")
             .append('\t').append(info.numTasks()).append('\t').append(stateful).append('\n');
         this.stages.put(key(info.stageId(), info.attemptNumber()), stage);
+        if (this.early.contains(query) && info.attemptNumber() == 0)
+            this.tell("submitted\n" + query + "\t" + batch + "\t" + info.numTasks());
     }
 
     public void onStageCompleted(SparkListenerStageCompleted event) {
@@ -165,16 +181,17 @@ public class StreamingWatch extends SparkListener {
             .append('\t').append(m.peakExecutionMemory()).append('\t').append(r.recordsRead())
             .append('\t').append(r.localBytesRead()).append('\t').append(r.remoteBytesRead())
             .append('\t').append(w.recordsWritten()).append('\t').append(w.bytesWritten());
-        for (int k = 0; k < STATE_METRICS.length; k++) {
-            long sum = 0;
-            Seq all = info.accumulables().toSeq();
-            for (int i = 0; i < all.size(); i++) {
-                AccumulableInfo a = (AccumulableInfo) all.apply(i);
-                if (a.name().isEmpty() || a.update().isEmpty()) continue;
-                if (STATE_METRICS[k].equals(a.name().get())) sum += Long.parseLong(a.update().get().toString());
+        long[] sums = new long[STATE_METRICS.length];
+        scala.collection.Iterator all = info.accumulables().iterator();
+        while (all.hasNext()) {
+            AccumulableInfo a = (AccumulableInfo) all.next();
+            if (a.name().isEmpty() || a.update().isEmpty()) continue;
+            Object name = a.name().get();
+            for (int k = 0; k < STATE_METRICS.length; k++) {
+                if (STATE_METRICS[k].equals(name)) sums[k] += Long.parseLong(a.update().get().toString());
             }
-            out.append('\t').append(sum);
         }
+        for (int k = 0; k < sums.length; k++) out.append('\t').append(sums[k]);
         out.append('\n');
     }
 
@@ -190,8 +207,14 @@ public class StreamingWatch extends SparkListener {
             this.tell("started\n" + started.id() + "\t" + started.runId());
         } else if (event instanceof StreamingQueryListener.QueryTerminatedEvent) {
             StreamingQueryListener.QueryTerminatedEvent ended = (StreamingQueryListener.QueryTerminatedEvent) event;
-            this.tell("terminated\n" + ended.id() + "\t" + ended.runId());
+            String why = ended.exception().isEmpty() ? "" : String.valueOf(ended.exception().get());
+            this.tell("terminated\n" + ended.id() + "\t" + ended.runId() + "\t" + firstLine(why));
         }
+    }
+
+    private static String firstLine(String text) {
+        String[] lines = text.trim().split("\\R", 2);
+        return lines[0];
     }
 
     private void progress(StreamingQueryProgress progress) {
@@ -306,8 +329,8 @@ public class StreamingWatch extends SparkListener {
         String[] all = lines.split("\n");
         for (int i = 0; i < all.length; i++) {
             String[] p = all[i].split("\t", -1);
-            Object[] kind = (Object[]) kinds.get(Long.valueOf(p[2]));
-            if (kind == null || !p[4].equals("default")) continue;
+            Object[] kind = (Object[]) kinds.get(p[2] + " " + p[4]);
+            if (kind == null) continue;
             version = ((Long) kind[MADE_WITH.length]).longValue();
             StateStoreId store = new StateStoreId(p[0], Long.parseLong(p[2]), Integer.parseInt(p[3]), p[4]);
             stores.add(new WarmStores.Store(
@@ -324,16 +347,45 @@ public class StreamingWatch extends SparkListener {
     private static void find(SparkPlan node, HashMap kinds) throws Exception {
         if (node instanceof StateStoreWriter && ((StateStoreWriter) node).stateInfo().isDefined()) {
             StatefulOperatorStateInfo info = (StatefulOperatorStateInfo) ((StateStoreWriter) node).stateInfo().get();
-            RDD rdd = (RDD) node.execute();
-            if (rdd instanceof StateStoreRDD && info.stateStoreCkptIds().isEmpty()) {
-                Object[] made = new Object[MADE_WITH.length + 1];
-                for (int i = 0; i < MADE_WITH.length; i++) made[i] = field(rdd, MADE_WITH[i]);
-                made[MADE_WITH.length] = Long.valueOf(info.storeVersion());
-                kinds.put(Long.valueOf(info.operatorId()), made);
-            }
+            if (info.stateStoreCkptIds().isEmpty()) kinds(node, info, kinds);
         }
         Seq children = node.children();
         for (int i = 0; i < children.size(); i++) find((SparkPlan) children.apply(i), kinds);
+    }
+
+    private static void kinds(SparkPlan node, StatefulOperatorStateInfo info, HashMap kinds) throws Exception {
+        if (node instanceof StreamingSymmetricHashJoinExec) {
+            StreamingSymmetricHashJoinExec join = (StreamingSymmetricHashJoinExec) node;
+            // Later formats keep all of it in one store with column families that only Spark makes.
+            if (join.stateFormatVersion() > 2) return;
+            side("Left", join.left(), join.leftKeys(), join, info, kinds);
+            side("Right", join.right(), join.rightKeys(), join, info, kinds);
+            return;
+        }
+        RDD rdd = (RDD) node.execute();
+        if (!(rdd instanceof StateStoreRDD)) return;
+        Object[] made = new Object[MADE_WITH.length + 1];
+        for (int i = 0; i < MADE_WITH.length; i++) made[i] = field(rdd, MADE_WITH[i]);
+        made[MADE_WITH.length] = Long.valueOf(info.storeVersion());
+        kinds.put(info.operatorId() + " default", made);
+    }
+
+    /** What the two stores of one side of a join are made with, as the join itself makes them. */
+    private static void side(
+        String name, SparkPlan input, Seq keys,
+        StreamingSymmetricHashJoinExec join, StatefulOperatorStateInfo info, HashMap kinds) throws Exception {
+        StreamingSymmetricHashJoinHelper.JoinSide side = (StreamingSymmetricHashJoinHelper.JoinSide) Class.forName(
+            StreamingSymmetricHashJoinHelper.class.getName() + "$" + name + "Side$").getField("MODULE$").get(null);
+        scala.collection.Iterator each = SymmetricHashJoinStateManager$.MODULE$.getSchemaForStateStores(
+            side, input.output(), keys, join.stateFormatVersion()).iterator();
+        while (each.hasNext()) {
+            Tuple2 store = (Tuple2) each.next();
+            StructType key = (StructType) ((Tuple2) store._2())._1();
+            kinds.put(info.operatorId() + " " + store._1(), new Object[] {
+                key, ((Tuple2) store._2())._2(), new NoPrefixKeyStateEncoderSpec(key), Boolean.FALSE, Boolean.FALSE,
+                field(join, "storeConf"), field(join, "hadoopConfBcast"), Option.empty(),
+                Long.valueOf(info.storeVersion())});
+        }
     }
 
     /** Have later stages no longer mention a jar; those that run have their own list of jars. */
@@ -354,7 +406,8 @@ public class StreamingWatch extends SparkListener {
         while (at != null) {
             java.lang.reflect.Field[] all = at.getDeclaredFields();
             for (int i = 0; i < all.length; i++) {
-                if (!all[i].getName().equals(name)) continue;
+                // Scala puts the name of the class before what inner classes of it use.
+                if (!all[i].getName().equals(name) && !all[i].getName().endsWith("$$" + name)) continue;
                 all[i].setAccessible(true);
                 return all[i].get(owner);
             }
