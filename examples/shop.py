@@ -15,12 +15,14 @@ import argparse
 import os
 import signal
 import sys
-import tempfile
-from pathlib import Path
+
+import typer
 
 from penstock import spark as engine
 from penstock.apps.commcount import CommCount
+from penstock.cli.exits import Stop, clean_exit, deferred, running
 from penstock.cli.page import paged
+from penstock.cli.scratch import scratch
 from penstock.control.events import Event
 from penstock.control.settings import Settings
 from penstock.pipeline import Discard
@@ -60,46 +62,62 @@ def asked() -> argparse.Namespace:
 def main() -> None:
     """Run the shop, with the page beside it."""
     given = asked()
-    steps = [f"{r}x{given.seconds * p:g}" for r, p in zip(RATES, PARTS, strict=True)]
+    with (
+        clean_exit(),
+        scratch() as folder,
+        paged(given.page, given.keep_page, given.store or str(folder / "metrics.sqlite")) as store,
+    ):
+        with running(), deferred() as stop:
+            run(given.seconds, store, stop)
+        if stop.asked is not None:
+            raise stop.asked
+
+
+def run(seconds: float, store: str | None, stop: Stop) -> None:
+    """Count views for so long, or until somebody asks to stop."""
+    steps = [f"{r}x{seconds * p:g}" for r, p in zip(RATES, PARTS, strict=True)]
     profile = Profile.parse("steps:" + ",".join(steps))
     app = CommCount(cost_us=COST_US, split=True, items=5_000)
-    source = app.source(profile, zipf=ZIPF, rows=profile.position(given.seconds))
+    source = app.source(profile, zipf=ZIPF, rows=profile.position(seconds))
     pipeline = app.pipeline(
         source, {"counts": Discard()}, parallelism={"behaviors": 2, "count": 4, "count-parts": 6}
     )
     strategy = Penstock(most=0.4, overload=0.45, rounds=1)
     control = Settings(every=2, cooldown=3, stable_rounds=1, verify=1, max_nodes=NODES)
-    with (
-        tempfile.TemporaryDirectory(prefix="penstock-shop-") as folder,
-        paged(given.page, given.keep_page, given.store or str(Path(folder) / "m.sqlite")) as store,
-    ):
-        say(f"starting Spark on an embedded cluster of {NODES} nodes")
-        with engine.cluster(engine.embedded(NODES)) as spark:
-            killed: list[int] = []
+    say(f"starting Spark on an embedded cluster of {NODES} nodes")
+    with engine.cluster(engine.embedded(NODES)) as spark:
+        stop.check()
+        killed: list[int] = []
 
-            def watch(observed: Observed) -> None:
-                """Tell of a batch now and then, and kill a node when it is time."""
-                execution = loop.execution
-                if observed.batch.batch % 20 == 0:
-                    batch = observed.batch
-                    say(f"batch {batch.batch}: {batch.rows_in} rows, {batch.nodes_used} nodes")
-                if not killed and execution.elapsed_s > KILLED_AT * given.seconds:
-                    victim = max(i.executor for i in observed.instances if i.operator == "count")
-                    killed.append(executor_pid(spark.sparkContext.applicationId, victim))
-                    os.kill(killed[0], signal.SIGKILL)
-                    execution.recorder.event(FAULT, f"executor {victim} was killed, to be seen")
+        def watch(observed: Observed) -> None:
+            """Tell of a batch now and then, and kill a node when it is time."""
+            execution = loop.execution
+            if observed.batch.batch % 20 == 0:
+                batch = observed.batch
+                say(f"batch {batch.batch}: {batch.rows_in} rows, {batch.nodes_used} nodes")
+            if not killed and execution.elapsed_s > KILLED_AT * seconds:
+                victim = max(i.executor for i in observed.instances if i.operator == "count")
+                killed.append(executor_pid(spark.sparkContext.applicationId, victim))
+                os.kill(killed[0], signal.SIGKILL)
+                execution.recorder.event(FAULT, f"executor {victim} was killed, to be seen")
 
-            def tell(event: Event) -> None:
-                say(f"decision {event.number}, {event.status.value}: {event.text}")
+        def tell(event: Event) -> None:
+            say(f"decision {event.number}, {event.status.value}: {event.text}")
 
-            options = Options(store=store, control=control)
-            loop = launch(pipeline, spark, strategy, options, watch, tell)
-            with Query(loop) as query:
-                query.await_termination()
-                records = query.records()
-    run = records.run
-    say(f"{run.status.value}: {run.rows_lost} rows lost, {run.rows_duplicated} duplicated")
+        options = Options(store=store, control=control)
+        loop = launch(pipeline, spark, strategy, options, watch, tell)
+        with Query(loop) as query:
+            while stop.asked is None and not query.await_termination(0.2):
+                pass
+            if stop.asked is not None:
+                say("stopping after the batch that is running")
+                query.stop()
+            over = query.records().run
+    say(f"{over.status.value}: {over.rows_lost} rows lost, {over.rows_duplicated} duplicated")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
