@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,7 +26,7 @@ import psutil
 import pyarrow.parquet as pq
 from py4j.java_gateway import GatewayClient
 from pyspark.sql import SparkSession
-from tables import show
+from tables import check_kinds, tell
 
 from penstock import functions as F
 from penstock import spark as engine
@@ -158,18 +156,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     kinds = {"source": source, "frame": frame}
-    unknown = set(asked.kinds) - set(kinds)
-    if unknown:
-        parser.error(f"unknown {sorted(unknown)}; there are {', '.join(kinds)}")
+    check_kinds(parser, asked.kinds, kinds)
     spark = engine.session("local[2]", conf={"spark.sql.shuffle.partitions": "2"})
     try:
         rows = [kinds[kind](spark, asked.rows, asked.batches) for kind in asked.kinds]
     finally:
         spark.stop()
-    if asked.json:
-        json.dump(rows, sys.stdout, indent=1)
-    else:
-        show("what a batch costs", rows)
+    tell("what a batch costs", rows, as_json=asked.json)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from rich.console import Console
-from tables import show
+from tables import check_kinds, show
 
 from penstock import functions as F
 from penstock import spark as engine
@@ -652,9 +652,7 @@ def main() -> None:
     parser.add_argument("--lines-per-s", type=float, help="for latency, without sustained")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    unknown = set(asked.kinds) - set(kinds)
-    if unknown:
-        parser.error(f"unknown {sorted(unknown)}; there are {', '.join(kinds)}")
+    check_kinds(parser, asked.kinds, kinds)
     todo: dict[str, Callable[[SparkSession, str], list[dict[str, Any]]]] = {
         "rate": lambda s, side: rate(
             s, side, [int(v) for v in asked.sizes.split(",")], asked.batches, asked.nodes

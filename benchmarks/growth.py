@@ -10,16 +10,14 @@ A run that is not counted comes first, so that the first size does not pay for a
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import sys
 from contextlib import ExitStack
 from typing import Any
 
 from batch_cost import Meter
 from pyspark.sql import SparkSession
 from rich.console import Console
-from tables import show
+from tables import check_kinds, tell
 
 from penstock import functions as F
 from penstock import spark as engine
@@ -113,19 +111,14 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", default=list(SIZES), metavar="KIND")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    unknown = set(asked.kinds) - set(SIZES)
-    if unknown:
-        parser.error(f"unknown {sorted(unknown)}; there are {', '.join(SIZES)}")
+    check_kinds(parser, asked.kinds, SIZES)
     spark = engine.session("local[2]", conf={"spark.sql.shuffle.partitions": "2"})
     try:
         one(spark, keys=ROWS * 40)
         rows = [row for kind in asked.kinds for row in grown(spark, kind)]
     finally:
         spark.stop()
-    if asked.json:
-        json.dump(rows, sys.stdout, indent=1)
-    else:
-        show("how the cost of a batch grows", rows)
+    tell("how the cost of a batch grows", rows, as_json=asked.json)
 
 
 if __name__ == "__main__":

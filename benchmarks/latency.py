@@ -11,10 +11,8 @@ other order; figures are medians of the repetitions, with the smallest and the l
 from __future__ import annotations
 
 import argparse
-import json
 import socket
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -23,7 +21,7 @@ from typing import Any
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
-from tables import show
+from tables import tell
 
 from penstock import functions as F
 from penstock import spark as engine
@@ -191,10 +189,7 @@ def main() -> None:
                         style="dim",
                     )
     rows = summary(found)
-    if asked.json:
-        json.dump(rows, sys.stdout, indent=1)
-    else:
-        show("latency of a count by key", rows)
+    tell("latency of a count by key", rows, as_json=asked.json)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ import pyarrow as pa
 from cores import bind, taken
 from pyspark.sql import SparkSession
 from rich.console import Console
-from tables import show
+from tables import check_kinds, show
 
 from penstock import functions as F
 from penstock import spark as engine
@@ -696,9 +696,7 @@ def main() -> None:
     add("--after-s", type=float, default=150.0, help="from then on, for slow-node")
     add("--json", action="store_true")
     asked = parser.parse_args()
-    unknown = set(asked.kinds) - set(KINDS)
-    if unknown:
-        parser.error(f"unknown {sorted(unknown)}; there are {', '.join(KINDS)}")
+    check_kinds(parser, asked.kinds, KINDS)
     results: dict[str, list[Row]] = {}
     given = asked.nodes
     for kind in asked.kinds:
