@@ -17,7 +17,7 @@
     only and steered in turn. 3 minutes a repetition.
 ``fluctuating``
     The rates of ``benchmarks/loop.py``, and rows that wait. Steered, with up to six nodes, beside
-    six nodes for the whole time. 10 minutes a repetition.
+    six nodes for the whole time. 12 minutes a repetition.
 ``move``
     All state of a query changes executors: at once, in portions, after a warm-up, and by a restart
     of the query, in turn. The longest time without a commit. 5 minutes.
@@ -122,6 +122,7 @@ def level(asked: argparse.Namespace, kept: Kept) -> list[Row]:
         with cluster(NODES, 2 * NODES) as spark:
             frame = rows(spark, 20_000).groupBy((sf.col("value") % 1000).alias("k")).count()
             with running(frame, warm=50) as watched:
+                watched.tells = False
                 for turn in range(asked.turns):
                     if kept.due(kind, part, asked.turns, turn, 15.0):
                         kept.add(kind, part, _turn(watched, turn))
@@ -409,9 +410,9 @@ def _left(after: list[tuple[float, Observed]]) -> int:
 
 def fluctuating(asked: argparse.Namespace, kept: Kept) -> list[Row]:
     """Nodes that follow the rate, beside all nodes all the time."""
-    kind, names = "fluctuating", ["static", STEERED]
+    kind, names = "fluctuating", [STEERED, "static"]
     text = "steps:" + ",".join(f"{rate}x{asked.level_s:g}" for rate in LEVELS)
-    about_s = asked.level_s * len(LEVELS) + 60.0 + CLUSTER_S
+    about_s = asked.level_s * len(LEVELS) + 30.0 + CLUSTER_S
     for turn in range(asked.repeats):
         for name in names if turn % 2 == 0 else names[::-1]:
             if kept.due(kind, name, asked.repeats, turn, about_s):
@@ -564,7 +565,7 @@ def main() -> None:
     add("--turns", type=int, default=20, help="for level")
     add("--plans", type=int, default=6, help="for placed")
     add("--zipf", type=float, nargs="*", default=[1.0, 1.2], help="coefficients, for skew")
-    add("--level-s", type=float, default=72.0, help="seconds of a level, for fluctuating")
+    add("--level-s", type=float, default=60.0, help="seconds of a level, for fluctuating")
     add("--keys", type=int, default=400_000, help="of half a kilobyte each, for move")
     add("--keep", type=Path, metavar="FILE", help="where measurements are kept, and taken from")
     add("--limit-s", type=float, default=float("inf"), help="begin nothing that ends later")

@@ -56,6 +56,8 @@ class Watched:
     ) -> None:
         self.frame, self.mode, self.checkpoint = frame, mode, checkpoint
         self.interval_s = interval_s
+        #: Whether batches are told of as they pass, which costs a little.
+        self.tells = True
         self.start = time.monotonic()
         self.seen: list[tuple[float, Observed]] = []
         self.events: dict[int, Event] = {}
@@ -81,7 +83,7 @@ class Watched:
     def _batch(self, observed: Observed) -> None:
         self.seen.append((self.now, observed))
         batch = observed.batch
-        if batch.batch % 4 == 0:
+        if self.tells and batch.batch % 4 == 0:
             NOTE.print(
                 f"  {self.now:5.0f} s batch {batch.batch}: {batch.rows_in} rows in "
                 f"{batch.duration_ms / 1000:.2f} s, {batch.nodes_used} nodes, "
