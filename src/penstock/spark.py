@@ -10,7 +10,7 @@ from penstock.runtimes.spark.dataframe_sink import Writer
 from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.runtimes.spark.group import Group
 from penstock.runtimes.spark.options import QueueOptions, RecoveryOptions, Settings, StateOptions
-from penstock.runtimes.spark.plan_reader import PlanNotUnderstood
+from penstock.runtimes.spark.plan_nodes import PlanNotUnderstood
 from penstock.runtimes.spark.query import Query, QueryStatus, start
 from penstock.runtimes.spark.session import cluster, embedded, session
 from penstock.runtimes.spark.start_together import start_together

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.model import InvalidValue
+from penstock.model import InvalidValue, NotAllowed
 from penstock.pipeline import Memory
 
 pytest.importorskip("pyspark")
@@ -80,7 +80,19 @@ def as_rows(table: pa.Table) -> list[str]:
     return sorted(map(repr, (tuple(row.values()) for row in table.to_pylist())))
 
 
+def windowed(rows: DataFrame) -> DataFrame:
+    return rows.groupBy(sf.window("t", "5 seconds"), "k").count()
+
+
 ONCE: dict[str, Make] = {
+    "filter behind the watermark": lambda s: windowed(
+        s.withWatermark("t", "2 seconds").select("k", "t", "v").where("v > 3")
+    ),
+    "table behind the watermark": lambda s: windowed(
+        s.withWatermark("t", "2 seconds").join(
+            s.sparkSession.createDataFrame([("a", 1), ("a", 2)], "k string, w int"), "k", "left"
+        )
+    ),
     "tumbling": lambda s: (
         s.withWatermark("t", "2 seconds")
         .groupBy(sf.window("t", "5 seconds"), "k")
@@ -119,15 +131,68 @@ REPLACED: dict[str, Make] = {
     ),
     "everything": lambda s: s.groupBy().agg(sf.count("*"), sf.max("v").alias("most")),
     "having": lambda s: s.groupBy("k").agg(sf.sum("v").alias("s")).where("s >= 100"),
+    # NaN is above all numbers and equals itself.
+    "having of NaN": lambda s: s.groupBy("k").agg(sf.max("x").alias("m")).where("m > 5"),
+    "having equal to NaN": lambda s: (
+        s.groupBy("k")
+        .agg(sf.max("x").alias("m"), sf.min("x").alias("n"))
+        .where("m = double('NaN') and not (n >= m)")
+    ),
+    "having with casts": lambda s: (
+        s.groupBy("k")
+        .agg(sf.sum("v").alias("s"), sf.max("t").alias("t"), sf.expr("sum(cast(v as dec(9, 2))) d"))
+        .where("s > '40' and s > 1.5 and t > timestamp'2023-11-14 00:00:00' and d > 0.25")
+    ),
+    "constants": lambda s: s.groupBy("k").agg(
+        *(sf.expr(f"count{e}") for e in ("(null)", "(1)", "(1, v)", "_if(false)", "_if(true)"))
+    ),
 }
 
 REFUSED: dict[str, tuple[Make, str]] = {
     "sort": (lambda s: s.groupBy("k").count().orderBy("k"), "node Sort"),
     "two": (lambda s: s.groupBy("k", "v").count().groupBy("k").count(), "node Aggregate"),
     "window": (lambda s: s.groupBy(sf.window("t", "5 seconds")).count(), "use withWatermark"),
+    "start": (
+        lambda s: (
+            s.withWatermark("t", "2 seconds")
+            .groupBy(sf.window("t", "5 seconds", "5 seconds", "-1 seconds"))
+            .count()
+        ),
+        "a start of its own",
+    ),
+    "join behind the watermark": (
+        lambda s: windowed(
+            s.withWatermark("t", "2 seconds").join(
+                s.sparkSession.createDataFrame([("a",)], "k string"), "k"
+            )
+        ),
+        "Join stands behind withWatermark",
+    ),
+    "time behind the watermark": (
+        lambda s: windowed(s.withWatermark("t", "2 seconds").where("year(t) > 1990")),
+        "a filter by the time",
+    ),
+    "two watermarks": (
+        lambda s: windowed(
+            s.withWatermark("t", "2 seconds").union(s.withWatermark("t", "9 seconds"))
+        ),
+        "more than one withWatermark",
+    ),
+    "time itself": (
+        lambda s: s.withWatermark("t", "2 seconds").groupBy("t").count(),
+        "the time of its watermark itself",
+    ),
+    "collation": (
+        lambda s: s.groupBy(sf.expr("k collate utf8_lcase")).count(),
+        "has a collation",
+    ),
     "quotient": (
         lambda s: s.groupBy("k").agg((sf.sum("v") / sf.count("*")).alias("r")),
         "column 'r' is not an aggregate alone",
+    ),
+    "order": (
+        lambda s: s.groupBy("k").agg(sf.max(sf.struct("v", "x")).alias("m")),
+        "'m' is of a type without an order",
     ),
     "function": (lambda s: s.groupBy("k").agg(sf.stddev("v").alias("d")), "of 'd' only avg"),
     "worked out": (
@@ -180,6 +245,16 @@ def test_what_is_not_understood_is_named(spark: SparkSession, stream: DataFrame,
     with pytest.raises(PlanNotUnderstood, match=said) as told:
         start(make(stream), spark, sink=Memory())
     assert "penstock.spark.attach" in str(told.value)
+
+
+def test_no_end_to_emit_at(spark: SparkSession, stream: DataFrame) -> None:
+    with pytest.raises(PlanNotUnderstood, match="without a window there is no end"):
+        start(stream.groupBy("k").count(), spark, sink=Memory(), mode="append")
+
+
+def test_two_columns_of_one_name(spark: SparkSession, stream: DataFrame) -> None:
+    with pytest.raises(NotAllowed, match="two columns called 'k'"):
+        start(stream.groupBy("k").agg(sf.max("v").alias("k")), spark, sink=Memory())
 
 
 def test_a_sink_and_a_stream_are_needed(spark: SparkSession, stream: DataFrame) -> None:

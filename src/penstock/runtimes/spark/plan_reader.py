@@ -13,6 +13,7 @@ A node that is not understood is refused by its name.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,13 +23,22 @@ from pyspark.sql import functions as sf
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from penstock import functions as F
-from penstock.common.errors import NotAllowed
-from penstock.model import InvalidValue
+from penstock.model import InvalidValue, NotAllowed
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.keyed.aggregates import Aggregate
 from penstock.pipeline.keyed.windows import Session, Window, session
 from penstock.pipeline.steps import Sink
-from penstock.runtimes.spark.plan_results import Made, Results, condition_of
+from penstock.runtimes.spark.plan_checks import check_emitted, check_equality, check_watermark
+from penstock.runtimes.spark.plan_conditions import condition_of, is_known
+from penstock.runtimes.spark.plan_nodes import (
+    PlanNotUnderstood,
+    delay_of,
+    id_of,
+    kind_of,
+    listed,
+    type_of,
+)
+from penstock.runtimes.spark.plan_results import Made, Results
 
 #: Nodes that keep state when they are part of a stream, besides joins of two streams.
 STATEFUL = frozenset(
@@ -46,7 +56,7 @@ MODES = {"update": "changes", "append": "closed"}
 SIMPLE = {"sum": F.sum, "min": F.min, "max": F.max, "avg": F.avg}
 
 _SLIDE, _SIZE, _START = (
-    re.compile(text) for text in (r"% (\d+)L\)", r"\+ (\d+)L\)+$", r" - (\d+)L\) %")
+    re.compile(text) for text in (r"% (\d+)L\)", r"\+ (\d+)L\)+$", r" - (-?\d+)L\) %")
 )
 
 
@@ -56,18 +66,6 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3600}
 
 #: How Spark marks the columns of windows.
 WINDOW, SESSION = "spark.timeWindow", "spark.sessionWindow"
-
-
-class PlanNotUnderstood(NotAllowed):
-    """A node of a plan that Penstock's engine has no step for."""
-
-    def __init__(self, node: str, why: str) -> None:
-        super().__init__(
-            f"Penstock cannot run the node {node} of this query: {why}. Write that part with "
-            "penstock.pipeline, or let Spark run the whole query and steer it with "
-            "penstock.spark.attach"
-        )
-        self.node = node
 
 
 def pipeline_of(frame: DataFrame, sink: Sink, mode: str = "update") -> Pipeline:
@@ -84,6 +82,11 @@ def pipeline_of(frame: DataFrame, sink: Sink, mode: str = "update") -> Pipeline:
     """
     if not frame.isStreaming:
         raise InvalidValue("pipeline", "start", "a streaming DataFrame", "one that is not")
+    again = sorted(name for name, times in Counter(frame.columns).items() if times > 1)
+    if again:
+        raise NotAllowed(
+            f"the streaming DataFrame has two columns called {again[0]!r}; rename one of them"
+        )
     if mode not in MODES:
         raise InvalidValue("mode", "start", "one of " + ", ".join(MODES), mode)
     return _Reading(frame, mode).pipeline().sink("out", sink)
@@ -141,7 +144,8 @@ class _Reading:
         )
 
     def _aggregate(self, node: Any) -> tuple[Pipeline, Results]:
-        grouping = _listed(node.groupingExpressions())
+        grouping = listed(node.groupingExpressions())
+        check_equality("Aggregate", grouping)
         below, window, at = self._window(node, grouping)
         keys = {
             f"k{n}": expression
@@ -152,23 +156,25 @@ class _Reading:
         if window is not None:
             columns[window.column] = self._column(_only(at_references(below, at)))
             below = below.child()
+            check_watermark("Aggregate", below)
+        check_emitted(grouping, window, self.mode)
         if not keys:
             # All rows are of one key.
             columns["k"] = sf.lit(0)
         reduce: dict[str, Aggregate] = {}
         made: list[Made] = []
-        for entry in _listed(node.aggregateExpressions()):
-            inner = entry.child() if _kind(entry) == "Alias" else entry
+        for entry in listed(node.aggregateExpressions()):
+            inner = entry.child() if kind_of(entry) == "Alias" else entry
             same = [name for name, e in keys.items() if e.semanticEquals(inner)]
             if same:
-                made.append(Made(_id(entry), entry.name(), same[0]))
+                made.append(Made(id_of(entry), entry.name(), same[0]))
             elif at is not None and at.semanticEquals(inner):
-                made.append(Made(_id(entry), entry.name(), "window"))
-            elif _kind(inner) == "AggregateExpression":
+                made.append(Made(id_of(entry), entry.name(), "window"))
+            elif kind_of(inner) == "AggregateExpression":
                 name = f"a{len(reduce)}"
                 reduce[name], wanted = self._reducer(inner, name, entry.name())
                 columns |= wanted
-                made.append(Made(_id(entry), entry.name(), name))
+                made.append(Made(id_of(entry), entry.name(), name))
             else:
                 why = f"its column {entry.name()!r} is not an aggregate alone"
                 raise PlanNotUnderstood("Aggregate", why)
@@ -183,7 +189,9 @@ class _Reading:
     ) -> tuple[Aggregate, dict[str, Column]]:
         """Return an aggregate, and the columns that Spark makes for it."""
         function = expression.aggregateFunction()
-        what, inner = function.prettyName(), _listed(function.children())
+        what, inner = function.prettyName(), listed(function.children())
+        if what != "count" or expression.isDistinct():
+            check_equality("Aggregate", inner)
         chosen = expression.filter()
         kept = self._column(chosen.get()) if chosen.isDefined() else None
         if expression.isDistinct():
@@ -192,7 +200,7 @@ class _Reading:
             value = self._column(inner[0])
             return F.count_distinct(name), {name: value if kept is None else sf.when(kept, value)}
         if what in ("count", "count_if"):
-            counted = [e for e in inner if not e.foldable()]
+            counted = [e for e in inner if what == "count_if" or not is_known(e)]
             if not counted and kept is None:
                 return F.count(), {}
             one = sf.lit(True) if kept is None else kept
@@ -203,12 +211,14 @@ class _Reading:
         if what not in SIMPLE or len(inner) != 1:
             known = ", ".join(sorted(("count", "count_if", *SIMPLE)))
             raise PlanNotUnderstood("Aggregate", f"of {shown!r} only {known} are known")
+        if type_of(inner[0]) in ("struct", "array"):
+            raise PlanNotUnderstood("Aggregate", f"{shown!r} is of a type without an order here")
         value = self._column(inner[0])
         return SIMPLE[what](name), {name: value if kept is None else sf.when(kept, value)}
 
     def _window(self, node: Any, grouping: list[Any]) -> tuple[Any, Window | Session | None, Any]:
         """Return what is below the aggregate, the window that it groups by, and its attribute."""
-        windows = [e for e in grouping if _kind(e) == "AttributeReference" and _marked(e)]
+        windows = [e for e in grouping if kind_of(e) == "AttributeReference" and _marked(e)]
         if not windows:
             return node.child(), None, None
         at, below = windows[0], node.child()
@@ -218,7 +228,7 @@ class _Reading:
             below = below.child()
         if below.nodeName() not in ("Project", "Expand"):
             raise PlanNotUnderstood("Aggregate", "its window was made by an earlier select")
-        delay_s = _delay_s(at)
+        delay_s = delay_of(at)
         if delay_s is None:
             raise PlanNotUnderstood("Aggregate", "its window has no watermark; use withWatermark")
         made = window_expression(below, at)
@@ -242,18 +252,21 @@ class _Reading:
 
     def _deduplicate(self, node: Any, *, within: bool) -> tuple[Pipeline, Results]:
         """Keep the first row of each key; its time bounds the state, as in Spark."""
-        output = _listed(node.child().output())
-        keys = {_id(key) for key in _listed(node.keys())}
-        names = {_id(e): f"{'k' if _id(e) in keys else 'v'}{n}" for n, e in enumerate(output)}
-        begun = self._source(node.child(), {names[_id(e)]: self._column(e) for e in output})
+        output = listed(node.child().output())
+        keys = {id_of(key) for key in listed(node.keys())}
+        check_equality(node.nodeName(), listed(node.keys()))
+        names = {id_of(e): f"{'k' if id_of(e) in keys else 'v'}{n}" for n, e in enumerate(output)}
+        begun = self._source(node.child(), {names[id_of(e)]: self._column(e) for e in output})
         by = [name for name in names.values() if name.startswith("k")]
         bound: dict[str, Any] = {}
         for e in output:
-            delay_s = _delay_s(e)
-            if delay_s is not None and (within or _id(e) in keys):
-                bound = {"time": names[_id(e)], "within" if within else "lateness": delay_s}
+            delay_s = delay_of(e)
+            if delay_s is not None and (within or id_of(e) in keys):
+                bound = {"time": names[id_of(e)], "within" if within else "lateness": delay_s}
+        if bound:
+            check_watermark(node.nodeName(), node.child())
         stepped = begun.deduplicate("deduplicate", by=by, **bound)
-        return stepped, Results(tuple(Made(_id(e), e.name(), names[_id(e)]) for e in output))
+        return stepped, Results(tuple(Made(id_of(e), e.name(), names[id_of(e)]) for e in output))
 
 
 def _above(node: Any, results: Results) -> Results:
@@ -261,18 +274,18 @@ def _above(node: Any, results: Results) -> Results:
     if node.nodeName() == "SubqueryAlias":
         return results
     if node.nodeName() == "Filter":
-        condition = condition_of(node.condition(), results)
+        condition = condition_of(node.condition(), results.find)
         if condition is None:
             raise PlanNotUnderstood("Filter", "after an aggregation, comparisons alone are known")
         return results.filtered(condition)
     kept = []
-    for entry in _listed(node.projectList()):
-        inner = entry.child() if _kind(entry) == "Alias" else entry
+    for entry in listed(node.projectList()):
+        inner = entry.child() if kind_of(entry) == "Alias" else entry
         found = results.find(inner)
         if found is None:
             why = f"after an aggregation, its column {entry.name()!r} is worked out"
             raise PlanNotUnderstood("Project", why)
-        kept.append(Made(_id(entry), entry.name(), found))
+        kept.append(Made(id_of(entry), entry.name(), found))
     return results.projected(tuple(kept))
 
 
@@ -285,7 +298,7 @@ def _keeps_state(node: Any) -> bool:
 
 
 def _below(node: Any) -> Iterator[Any]:
-    for child in _listed(node.children()):
+    for child in listed(node.children()):
         yield child
         yield from _below(child)
 
@@ -294,13 +307,13 @@ def window_expression(node: Any, at: Any) -> Any:
     """Return what a node makes a window by."""
     entries = node.projectList() if node.nodeName() == "Project" else node.projections().apply(0)
     if node.nodeName() == "Project":
-        return next(e for e in _listed(entries) if _id(e) == _id(at))
+        return next(e for e in listed(entries) if id_of(e) == id_of(at))
     return entries.apply(0)
 
 
 def at_references(node: Any, at: Any) -> list[Any]:
     """Return the columns that a window is made of."""
-    return _listed(window_expression(node, at).references().toSeq())
+    return listed(window_expression(node, at).references().toSeq())
 
 
 def _only(found: list[Any]) -> Any:
@@ -312,24 +325,6 @@ def _only(found: list[Any]) -> Any:
 def _marked(attribute: Any) -> bool:
     told = attribute.metadata().json()
     return WINDOW in told or SESSION in told
-
-
-def _delay_s(attribute: Any) -> float | None:
-    """Return how late rows may be by the watermark of a column; None if it has none."""
-    found = re.search(r'"spark\.watermarkDelayMs":(\d+)', attribute.metadata().json())
-    return None if found is None else int(found[1]) / 1000.0
-
-
-def _listed(sequence: Any) -> list[Any]:
-    return [sequence.apply(i) for i in range(sequence.size())]
-
-
-def _kind(expression: Any) -> str:
-    return str(expression.getClass().getSimpleName())
-
-
-def _id(expression: Any) -> int:
-    return int(expression.exprId().id())
 
 
 def _companion(session: Any, name: str) -> Any:

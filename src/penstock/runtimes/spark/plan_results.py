@@ -11,15 +11,6 @@ import pyarrow.compute as pc
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.keyed.windowed import END, START
 
-#: Comparisons that are known, by the class of Spark's expression.
-COMPARED = {
-    "EqualTo": pc.equal,
-    "GreaterThan": pc.greater,
-    "GreaterThanOrEqual": pc.greater_equal,
-    "LessThan": pc.less,
-    "LessThanOrEqual": pc.less_equal,
-}
-
 
 @dataclass(frozen=True)
 class Made:
@@ -90,48 +81,3 @@ class Named:
             else:
                 made.append(batch.column(column))
         return pa.RecordBatch.from_arrays(made, names=[name for name, _ in self.columns])
-
-
-def condition_of(expression: Any, results: Results) -> Any:
-    """Turn a condition of Spark's into one of Arrow's; None if it is not understood."""
-    kind = str(expression.getClass().getSimpleName())
-    if kind in ("And", "Or"):
-        left, right = (condition_of(e, results) for e in (expression.left(), expression.right()))
-        if left is None or right is None:
-            return None
-        return left & right if kind == "And" else left | right
-    if kind == "Not":
-        inner = condition_of(expression.child(), results)
-        return None if inner is None else ~inner
-    if kind in ("IsNull", "IsNotNull"):
-        column = results.find(expression.child())
-        if column is None or column == "window":
-            return None
-        known = pc.field(column).is_null()
-        return known if kind == "IsNull" else ~known
-    if kind not in COMPARED:
-        return None
-    sides = [_operand(e, results) for e in (expression.left(), expression.right())]
-    if any(side is None for side in sides):
-        return None
-    return COMPARED[kind](*sides)
-
-
-def _operand(expression: Any, results: Results) -> Any:
-    """Turn a column or a number or text into Arrow's."""
-    kind = str(expression.getClass().getSimpleName())
-    column = results.find(expression)
-    if column is not None and column != "window":
-        return pc.field(column)
-    if kind == "Cast":
-        inner = expression.child()
-        if str(inner.getClass().getSimpleName()) == "Literal":
-            return _operand(inner, results)
-        return None
-    if kind != "Literal":
-        return None
-    value = expression.value()
-    if isinstance(value, (bool, int, float)):
-        return pc.scalar(value)
-    named = expression.dataType().typeName()
-    return pc.scalar(str(value.toString())) if named == "string" else None
