@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.control.scene import scene
+from tests.control.scene import first_plan, scene, small_nodes
 
 from penstock.control import Event, Loop, Settings
 from penstock.control.events import DecisionStatus
@@ -80,3 +80,25 @@ def test_parallelism_follows_the_rate_under_sra() -> None:
         watched.run(batches)
         counts.append(sum(watched.runtime.plan.parallelism.values()))
     assert counts[0] < counts[1] > counts[2]
+
+
+def test_ms_repartitions_the_keys_of_an_operator_that_lags() -> None:
+    plan = first_plan("ms", small_nodes(4))
+    # Each partition of the first instance has so much that it gets far more than twice the mean.
+    home = np.array(plan.routing["count"].partitions)
+    weights = np.where(home == 0, 8.0, 1.0)
+    skewed = scene(
+        lambda _: 1200.0,
+        strategy="ms",
+        settings=Settings(min_nodes=4),
+        plan=plan,
+        weights={"count": weights / weights.sum()},
+    )
+    skewed.run(80)
+    repartitioned = [e for e in skewed.events.values() if e.partitions]
+    assert repartitioned
+    assert repartitioned[0].gained is not None
+    assert repartitioned[0].gained.came
+    assert skewed.loop.assessment is not None
+    assert skewed.loop.assessment.lit["count"] <= 1.0 + 1e-9, "chi"
+    assert (skewed.runtime.plan.node_of == plan.node_of).all(), "only keys moved"
