@@ -19,7 +19,7 @@ BOUND ?=
 CRASHES := tests/engine/test_crash_points.py::test_the_results_are_those_of_an_undisturbed_run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run-setup java chromium page pictures run kafka-demo plan test quick lint types unit coverage docs reference bench bench-routers bench-engine bench-nexmark bench-peers bench-simulator soak differential faults attach-faults measured bench-loop bench-page event-logs bench-attach clean
+.PHONY: help setup run-setup java chromium page pictures run kafka-demo plan test quick lint types unit coverage docs reference bench bench-routers bench-engine bench-nexmark bench-peers bench-simulator soak differential faults attach-faults measured bench-loop bench-papers bench-page event-logs bench-attach clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -137,6 +137,9 @@ bench-peers: setup java  ## Compare counts over Kafka with Spark, bytewax, Flink
 
 bench-loop: setup java  ## Measure the control loop on an embedded cluster; takes most of an hour
 	$(BIN)/python benchmarks/loop.py
+
+bench-papers: setup java  ## Measure the papers' systems and baselines on an embedded cluster; takes half an hour
+	$(BIN)/python benchmarks/papers_on_spark.py --keep build/papers-on-spark.jsonl
 
 event-logs: setup java  ## Record the event logs that the tests of the advice read, for real
 	$(BIN)/python benchmarks/event_logs.py
