@@ -24,7 +24,7 @@ pytest.importorskip("pyspark")
         (["--fault", "kill-executer@batch=3"], "did you mean 'kill-executor'?"),
         (["--fault", "move@batch=3:to=2"], "setting of fault move must be left out, got 'to'"),
         (["--fault", "explode@batch=3"], "one of kill-executor, kill-worker"),
-        (["--fault", "kill-driver@batch=3"], "without --checkpoint"),
+        (["--fault", "kill-driver@batch=3"], "kill-driver needs --checkpoint"),
         (["--fault", "scale@batch=3:to=0"], "at least 1"),
         (["--state", "memory"], "one of peers, checkpoint, both"),
         (["--data-fragments", "0"], "data"),

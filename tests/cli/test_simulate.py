@@ -87,7 +87,7 @@ def test_the_report_is_one_well_formed_page(tmp_path: Path) -> None:
         (["wordcount", "--rate-scale", "-1"], "rate-scale"),
         (["wordcount", "--fault", "kill-node"], "KIND@t=SECONDS"),
         (["wordcount", "--fault", "kill-node@t=1:node=x"], "a node of the cluster"),
-        (["wordcount", "--nodes", "1", "--fault", "kill-node@t=1"], "not the last node"),
+        (["wordcount", "--nodes", "1", "--fault", "kill-node@t=1"], "the last node; simulate more"),
         (["wordcount", "--nodes", "0"], "nodes"),
         (["wordcount", "--nodes", "2", "--cluster", "x.yaml"], "exclude each other"),
         (["wordcount", "--costs", "x.yaml"], "x.yaml"),

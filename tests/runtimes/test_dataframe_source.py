@@ -15,7 +15,7 @@ from tests.runtimes.word_count import LINES, WORDS, counted, rows, words
 
 from penstock import spark as engine
 from penstock.engine.errors import StepFailed
-from penstock.model import InvalidValue
+from penstock.model import InvalidValue, NotAllowed
 from penstock.pipeline import Memory, Pipeline, Rows
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_sources_of_two_kinds_are_refused(spark: SparkSession) -> None:
         .map("m", lambda batch: None, after=["a", "b"])
         .sink("o", Memory())
     )
-    with pytest.raises(InvalidValue, match="all"):
+    with pytest.raises(NotAllowed, match="has sources of one of these kinds"):
         engine.start(pipeline, spark)
     still = spark.range(3)
     with pytest.raises(InvalidValue, match="streaming DataFrame"):

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.cli.failure import only_own
 from penstock.common.near_miss import near_miss
-from penstock.model import InvalidValue, PenstockError
+from penstock.model import InvalidValue, NotAllowed, PenstockError
 from penstock.pipeline.builder import Pipeline
 
 #: Name that is looked up when none is given.
@@ -95,8 +95,9 @@ def made(found: Pipeline | Callable[..., Any], **values: Any) -> Pipeline:
         and p.name not in values
     ]
     if missing:
-        raise InvalidValue(
-            missing[0], f"{found.__name__}()", f"given by --set {missing[0]}=...", "nothing"
+        raise NotAllowed(
+            f"{found.__name__}() needs a value for {missing[0]!r}; give it with "
+            f"--set {missing[0]}=..."
         )
     try:
         built = found(**values)

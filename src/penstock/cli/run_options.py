@@ -22,7 +22,7 @@ from penstock.cli.checks import (
 from penstock.cli.job_file import JobFile, made, wants_spark
 from penstock.control.settings import Settings
 from penstock.faults.fault import Fault
-from penstock.model import InvalidValue
+from penstock.model import InvalidValue, NotAllowed
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.sinks import Discard
 from penstock.pipeline.sources.rates import Profile
@@ -268,8 +268,8 @@ class StateArguments:
         """Refuse what cannot work, and return the faults."""
         faults = tuple(Fault.parse(text) for text in self.faults)
         if self.checkpoint is None and any(one.kind == "kill-driver" for one in faults):
-            raise InvalidValue(
-                "fault", "a run without --checkpoint", "other than kill-driver", "kill-driver"
+            raise NotAllowed(
+                "fault kill-driver needs --checkpoint: without one there is nothing to go on from"
             )
         StateConfig(
             self.mode or "peers", data=self.data, parity=self.parity, every=self.backup_every

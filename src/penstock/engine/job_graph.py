@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from penstock.engine.fuse import fused
-from penstock.model import Edge, Grouping, InvalidValue, Kind, Operator, Topology
+from penstock.model import Edge, Grouping, Kind, NotAllowed, Operator, Topology
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.sinks import DriverSink
 from penstock.pipeline.steps import Attempt, Link, PartitionedSource, Sink, Source, Step
@@ -100,7 +100,7 @@ class JobGraph:
         """
         pipeline = fused(pipeline)
         if not any(step.sink is not None for step in pipeline.steps):
-            raise InvalidValue("steps", f"pipeline {pipeline.name!r}", "ended with a sink", "none")
+            raise NotAllowed(f"pipeline {pipeline.name!r} has no sink; end it with .sink(...)")
         head_of: dict[str, str] = {}
         members: dict[str, list[str]] = {}
         children: dict[str, list[str]] = {step.name: [] for step in pipeline.steps}

@@ -10,7 +10,7 @@ from tests.runtimes.sim.graphs import FREE, placed, runtime, single, words
 
 from penstock.control.runtime import ActionFailed, Runtime
 from penstock.files import FileError
-from penstock.model import Cluster, InvalidValue, TierCosts
+from penstock.model import Cluster, InvalidValue, NotAllowed, TierCosts
 from penstock.pipeline.sources.rates import Profile
 from penstock.runtimes.sim import (
     CostProfile,
@@ -150,7 +150,7 @@ def test_added_nodes_can_be_used() -> None:
 
 def test_a_workload_must_feed_every_source() -> None:
     cluster = Cluster.of(1)
-    with pytest.raises(InvalidValue, match="every source"):
+    with pytest.raises(NotAllowed, match="no rate for source"):
         SimRuntime(single(), cluster, placed(single(), cluster, [0, 0]), Workload({}))
 
 

@@ -19,7 +19,7 @@ from penstock.engine.migration.transfer import StateMove
 from penstock.engine.results import BatchResult, MigrationResult, Ranges
 from penstock.engine.state.handles import InstanceState
 from penstock.engine.state.registry import StateRegistry
-from penstock.model import InvalidValue, Plan, RoutingTable
+from penstock.model import NotAllowed, Plan, RoutingTable
 from penstock.state.versions import StateLost
 
 
@@ -169,7 +169,10 @@ class PlanTransition:
     def _check(self, plan: Plan) -> None:
         names = {vertex.name for vertex in self.job_graph.vertices}
         if set(plan.parallelism) != names:
-            raise InvalidValue("plan", "a run", f"for {sorted(names)}", sorted(plan.parallelism))
+            raise NotAllowed(
+                f"the plan is for the operators {', '.join(sorted(plan.parallelism))}, and the run "
+                f"has {', '.join(sorted(names))}; make a plan for the topology of the run"
+            )
 
     # ---- a change
 

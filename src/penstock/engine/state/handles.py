@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.engine.job_graph import JobGraph
-from penstock.model import Grouping, InvalidValue, Plan, RoutingTable
+from penstock.model import Grouping, InvalidValue, NotAllowed, Plan, RoutingTable
 from penstock.strategies.route import Destination
 from penstock.strategies.route.two_tier import TwoTier, resize
 
@@ -92,18 +92,23 @@ def table_for(name: str, handle: StateHandle, plan: Plan) -> RoutingTable | None
 
     Raises
     ------
-    InvalidValue
+    NotAllowed
         When the plan wants something that the state cannot follow.
     """
     count, wanted = plan.parallelism[name], plan.routing.get(name)
     owner = f"operator {name!r}"
     if wanted is not None and wanted.split and not handle.splittable:
-        allowed = "without split keys: its state is not split; see aggregate(split=True)"
-        raise InvalidValue("routing", owner, allowed, dict(wanted.split))
+        raise NotAllowed(
+            f"the plan splits keys of {owner}, which merges no split keys; use a strategy that "
+            "splits none, or aggregate(..., split=True)"
+        )
     if not handle.route:
         if handle.instances and not handle.empty and count != len(handle.instances):
-            allowed = f"{len(handle.instances)}: its tuples are not routed by key"
-            raise InvalidValue("parallelism", owner, allowed, count)
+            raise NotAllowed(
+                f"{owner} has state in {len(handle.instances)} instances and the plan has {count}; "
+                "the number cannot change, because its tuples are not routed by key: group them by "
+                "fields, or start with another checkpoint"
+            )
         return None
     if handle.table is None or handle.empty:
         wanted = wanted or TwoTier().table(count)

@@ -27,7 +27,7 @@ from penstock.engine.messages import (
 )
 from penstock.engine.state.task_state import TaskState
 from penstock.engine.task.metrics import TaskMetrics
-from penstock.model import Grouping, InvalidValue, RoutingTable
+from penstock.model import Grouping, NotAllowed, RoutingTable
 from penstock.pipeline.steps import Link, Source, StagedFile, Step
 from penstock.strategies.route import Destination
 from penstock.strategies.route.hot_key import HotKey
@@ -281,11 +281,16 @@ def _chosen(table: pa.Table, link: Link, instances: int) -> npt.NDArray[np.int64
         chosen = np.asarray(link.choose(table.combine_chunks().to_batches()[0], instances))
     targets = chosen.astype(np.int64)
     if len(targets) != table.num_rows:
-        raise InvalidValue("targets", f"grouping {link.grouping.value}", "one a row", len(targets))
+        raise NotAllowed(
+            f"'choose' of {link.grouping.value} grouping must return one instance for each row; it "
+            f"returned {len(targets)} for {table.num_rows} rows"
+        )
     if len(targets) and (targets.min() < 0 or targets.max() >= instances):
         worst = int(targets.min() if targets.min() < 0 else targets.max())
-        allowed = f"from 0 to {instances - 1}"
-        raise InvalidValue("targets", f"grouping {link.grouping.value}", allowed, worst)
+        raise NotAllowed(
+            f"{link.grouping.value} grouping chose instance {worst} for a row, and there are those "
+            f"from 0 to {instances - 1}"
+        )
     return targets
 
 

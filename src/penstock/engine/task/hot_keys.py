@@ -25,7 +25,7 @@ from penstock.common.arrays import BoolArray, IntArray
 from penstock.common.key_hashing import HashArray, key_hashes, modulo
 from penstock.engine.messages import decode
 from penstock.engine.state.task_state import WorkingState
-from penstock.model import InvalidValue, RoutingTable
+from penstock.model import NotAllowed, RoutingTable
 from penstock.pipeline.keyed.protocols import Keyed, Process
 from penstock.pipeline.keyed.reduce import Mergeable, WorkThenReduce, merge_into
 from penstock.pipeline.keyed.windowed import Windowed
@@ -41,13 +41,16 @@ def reduction(keyed: Keyed | Process | None) -> Mergeable:
 
     Raises
     ------
-    InvalidValue
+    NotAllowed
         When the step can merge none.
     """
     inner = keyed.reduce if isinstance(keyed, WorkThenReduce) else keyed
     if isinstance(inner, Windowed) or not isinstance(inner, Mergeable):
-        allowed = "of a step that still reduces: some of its results are yet to be merged"
-        raise InvalidValue("checkpoint", "a run", allowed, type(inner).__name__)
+        raise NotAllowed(
+            "the checkpoint has shares of split keys that are yet to be merged, and their step "
+            "does not aggregate any more; start with another checkpoint, or go on with the "
+            "pipeline that wrote this one"
+        )
     return inner
 
 

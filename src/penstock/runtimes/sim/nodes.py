@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.common.arrays import FloatArray
 from penstock.control.runtime import ActionFailed
-from penstock.model import Cluster, InvalidValue, Node
+from penstock.model import Cluster, InvalidValue, Node, NotAllowed
 from penstock.runtimes.sim.costs import CostProfile
 from penstock.runtimes.sim.faults import SimulatedFault, SimulatedFaultKind
 
@@ -98,7 +98,7 @@ class SimulatedNodes:
             raise InvalidValue("node", f"fault {fault}", "a node that is still there", name)
         if fault.kind is SimulatedFaultKind.KILL_NODE:
             if len(self.there) == 1:
-                raise InvalidValue("node", f"fault {fault}", "not the last node", name)
+                raise NotAllowed(f"fault {fault} would kill {name}, the last node; simulate more")
             self._lost.append(
                 (now_s + self._costs.detect_s, self.there.nodes[self.there.index[name]])
             )

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.common.arrays import FloatArray
 from penstock.control.runtime import ActionFailed, Applied, Observation
-from penstock.model import Cluster, InvalidValue, Plan, Topology
+from penstock.model import Cluster, InvalidValue, NotAllowed, Plan, Topology
 from penstock.runtimes.sim.arrivals import Arrivals
 from penstock.runtimes.sim.backup import Fragments
 from penstock.runtimes.sim.batches import MOST
@@ -77,7 +77,7 @@ class SimRuntime:
         topology.require_runnable()
         missing = [o.name for o in topology.sources if o.name not in workload.rates]
         if missing:
-            raise InvalidValue("rates", "a workload", "given for every source", missing[0])
+            raise NotAllowed(f"the workload has no rate for source {missing[0]!r}; give one")
         for fault in faults:
             if fault.node is not None and fault.node not in cluster.index:
                 raise InvalidValue("node", f"fault {fault}", "a node of the cluster", fault.node)

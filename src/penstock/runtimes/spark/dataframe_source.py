@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from penstock.engine.batch import BatchSpec
 from penstock.engine.job_graph import is_source
 from penstock.engine.task.task import run_partition
-from penstock.model import InvalidValue
+from penstock.model import InvalidValue, NotAllowed
 from penstock.pipeline.steps import Step
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.worker import SharedGraph, freeze, time_limit
@@ -33,8 +33,10 @@ def frame_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
             raise InvalidValue("stream", f"source {step.name!r}", allowed, type(step.source))
     if frames and len(frames) != len(sources):
         ours = next(step.name for step in sources if is_source(step.source))
-        allowed = "streaming DataFrames all, or sources of penstock.pipeline all"
-        raise InvalidValue("stream", "the sources of a pipeline", allowed, (frames[0].name, ours))
+        raise NotAllowed(
+            f"source {frames[0].name!r} is a streaming DataFrame and source {ours!r} is one of "
+            "penstock.pipeline; a pipeline has sources of one of these kinds"
+        )
     return frames
 
 
