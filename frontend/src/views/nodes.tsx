@@ -4,6 +4,9 @@ import { clock, plural, share, short } from "../format";
 import type { Frame, Happening, Node, Series } from "../types";
 import { Load } from "./parts";
 
+/** Decisions that changed no node. */
+const NOT_DONE = ["refused", "recommended", "failed", "given up"];
+
 /** Nodes that get a card each; more are lines of a table. */
 const CARDS = 24;
 
@@ -25,7 +28,7 @@ export function Nodes({ frame, series, events, at, seek, theme }: TimeProps & { 
         <Chart title="Nodes in use" t={t} lines={[{ label: "nodes", values: series.nodes }]} show={short} marks={events} at={at} seek={seek} stepped counts theme={theme} />
         <Chart title="Across nodes" note="part of the shuffled bytes" t={t} lines={[{ label: "remote", values: series.remote_share }]} show={share} marks={events} at={at} seek={seek} least={0.1} theme={theme} />
       </div>
-      {order.length > CARDS ? <Table frame={frame} nodes={order} /> : <ul class="node-cards" aria-label="All nodes">
+      {order.length > CARDS ? <Table frame={frame} nodes={order} events={events} /> : <ul class="node-cards" aria-label="All nodes">
         {order.map((node) => {
           return (
             <li key={node.name} class={node.there ? "card node-card" : "card node-card gone"} data-node-card={node.name} data-there={String(node.there)}>
@@ -41,7 +44,7 @@ export function Nodes({ frame, series, events, at, seek, theme }: TimeProps & { 
                   <p class="held">{held(frame, node)}</p>
                 </>
               ) : (
-                <p class="held">gone: released or lost</p>
+                <p class="held">{gone(node, frame, events)}</p>
               )}
             </li>
           );
@@ -64,8 +67,18 @@ function held(frame: Frame, node: Node): string {
   return node.kept ? "kept in reserve" : "holds no instance";
 }
 
+/** Say how a node went. */
+function gone(node: Node, frame: Frame, events: Happening[]): string {
+  const last = events
+    .filter((event) => event.t <= frame.t + 0.5 && !NOT_DONE.includes(event.status ?? ""))
+    .filter(({ decision }) => decision?.released.includes(node.name) || decision?.woken.includes(node.name))
+    .pop();
+  if (last?.decision?.released.includes(node.name)) return `released at ${clock(last.t)}, decision ${last.number}`;
+  return "gone without being released: lost";
+}
+
 /** Many nodes, the busiest first, those that are gone at the end. */
-function Table({ frame, nodes }: { frame: Frame; nodes: Node[] }) {
+function Table({ frame, nodes, events }: { frame: Frame; nodes: Node[]; events: Happening[] }) {
   const order = [...nodes].sort((a, b) => Number(b.there) - Number(a.there) || (b.cpu ?? -1) - (a.cpu ?? -1) || a.number - b.number);
   const there = nodes.filter((node) => node.there);
   return (
@@ -81,7 +94,7 @@ function Table({ frame, nodes }: { frame: Frame; nodes: Node[] }) {
                 <td>{node.there ? <Load value={node.cpu} /> : "gone"}</td>
                 <td>{node.there && <Load value={node.mem} />}</td>
                 <td class="n">{node.there && share(node.planned)}</td>
-                <td class="wrap">{node.there && held(frame, node)}</td>
+                <td class="wrap">{node.there ? held(frame, node) : gone(node, frame, events)}</td>
               </tr>
             ))}
           </tbody>
