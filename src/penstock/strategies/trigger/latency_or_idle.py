@@ -100,7 +100,7 @@ class LatencyOrIdle(Checked):
     def _use(request: Request, node: str, derived: float) -> float:
         """Use of the busiest resource: as measured, unless the instances on the node need more."""
         seen = request.measurements.nodes.get(node) if request.measurements else None
-        known = [seen.cpu, seen.mem, seen.io] if seen else []
+        known = [seen.cpu, seen.mem, seen.io, seen.network] if seen else []
         return max([derived, *(value for value in known if value is not None)])
 
 
