@@ -182,3 +182,18 @@ def test_a_run_of_which_nothing_comes_says_so(browser: Browser, tmp_path: Path) 
         page.locator("main[data-mode=replay][data-batch='1']").wait_for()
         page.keyboard.press("ArrowRight")
         page.locator("main[data-mode=live][data-batch='2']").wait_for()
+
+
+def test_advice_stands_beside_the_plan(browser: Browser, tmp_path: Path) -> None:
+    place = tmp_path / "m.sqlite"
+    fill_store(place, batches=3)
+    text = "advice: use <8> state partitions"
+    with MetricsStore.open(place) as store:
+        for number in (1, 2):
+            store.put_event(EventRecord("r1", number, STARTED_S + 0.5, "attached", text))
+    with (
+        PageProcess(place, PageAddress("127.0.0.1", 0)) as process,
+        opened(browser, process.url) as page,
+    ):
+        page.locator("[data-advice] li").wait_for()
+        assert page.locator("[data-advice]").inner_text() == "use <8> state partitions"

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { clock, share } from "../format";
 import type { Happening } from "../types";
-import { Empty } from "./parts";
+import { adviceOf, Empty } from "./parts";
 
 /** Go to a moment; undefined where there is none to go to. */
 type Seek = ((t: number) => void) | undefined;
@@ -10,13 +10,13 @@ export function Decisions({ events, seek }: { events: Happening[]; seek: Seek })
   const [all, setAll] = useState(false);
   const decisions = events.filter((event) => event.kind === "decision" || event.kind === "note");
   const others = events.filter((event) => event.kind !== "decision" && event.kind !== "note");
-  const advice = others.filter((event) => event.kind === "attached" && /^advice/i.test(event.text));
+  const advice = adviceOf(events, Infinity);
   return (
     <div class="stacked">
       {advice.length > 0 && (
         <section class="card" aria-label="Advice">
           <h2>Advice</h2>
-          <ul class="reasons">{advice.map((event) => <li key={event.number}>{event.text}</li>)}</ul>
+          <ul class="reasons">{advice.map((text) => <li key={text}>{text}</li>)}</ul>
         </section>
       )}
       <section class="card" aria-label="Decisions">

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { nodeClass } from "../colours";
 import { share, UNKNOWN } from "../format";
-import type { Frame, Maybe } from "../types";
+import type { Frame, Happening, Maybe } from "../types";
 
 export function Bar({ value, of = 1, tone = "" }: { value: Maybe<number>; of?: number; tone?: string }) {
   const part = value === null || of <= 0 ? 0 : Math.min(1, value / of);
@@ -32,6 +32,14 @@ export function NodeChip({ frame, number, executor = "" }: { frame: Frame; numbe
       <i class={`instance ${nodeClass(number)}`}>{number >= 0 ? number : "?"}</i> <span class="node-name">{node?.name ?? "no node"}{more && <small> {more}</small>}</span>
     </span>
   );
+}
+
+const ADVICE = /^advice:\s*/i;
+
+/** What an attached query's owner could do, each once, as it was first told up to a moment. */
+export function adviceOf(events: Happening[], t: number): string[] {
+  const told = events.filter((event) => event.kind === "attached" && event.t <= t + 0.5 && ADVICE.test(event.text));
+  return [...new Set(told.map((event) => event.text.replace(ADVICE, "")))];
 }
 
 export function Empty({ children }: { children: ComponentChildren }) {

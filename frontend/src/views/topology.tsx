@@ -4,7 +4,7 @@ import { Graph } from "../graph";
 import { bytes, millis, perSecond, plural, share, short } from "../format";
 import type { Frame, Node, Operator } from "../types";
 import type { TimeProps } from "./nodes";
-import { Bar, Empty, Load, NodeChip } from "./parts";
+import { adviceOf, Bar, Empty, Load, NodeChip } from "./parts";
 
 /** Nodes that are listed beside the graph; of more, the busiest. */
 const LISTED = 16;
@@ -28,12 +28,12 @@ export function Topology({ frame, chosen, choose, series, events, at, seek, them
         <Chart {...shared} title="Latency" note="source to commit" show={millis} lines={[{ label: "p50", values: series.p50_ms }, { label: "p95", values: series.p95_ms }]} />
       </div>
      </div>
-      <aside class="side">{operator ? <OperatorDetail operator={operator} frame={frame} close={() => choose(null)} /> : <NodeList frame={frame} />}</aside>
+      <aside class="side">{operator ? <OperatorDetail operator={operator} frame={frame} close={() => choose(null)} /> : <NodeList frame={frame} advice={adviceOf(events, frame.t)} />}</aside>
     </div>
   );
 }
 
-function NodeList({ frame }: { frame: Frame }) {
+function NodeList({ frame, advice }: { frame: Frame; advice: string[] }) {
   const there = frame.nodes.filter((node) => node.there);
   const gone = frame.nodes.filter((node) => !node.there).slice(-6);
   const some = there.length > LISTED;
@@ -52,6 +52,12 @@ function NodeList({ frame }: { frame: Frame }) {
         <>
           <h3>Why this plan</h3>
           <ul class="reasons">{frame.plan.reasons.map((reason) => <li key={reason}>{reason}</li>)}</ul>
+        </>
+      )}
+      {advice.length > 0 && (
+        <>
+          <h3>Advice</h3>
+          <ul class="reasons" data-advice>{advice.map((text) => <li key={text}>{text}</li>)}</ul>
         </>
       )}
     </section>

@@ -193,6 +193,12 @@ def schema() -> dict[str, Any]:
     points = asked("points", WHOLE, "Rows at the most; each is of an equally long time.")
     after = asked("since", WHOLE, "Only batches after this one, each by itself.")
     batch = asked("batch", WHOLE, "The first batch of at least this number; default: the last.")
+    told = {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "schema": WHOLE,
+        "description": "The last batch that was told, as browsers send it when they ask again.",
+    }
     at = asked("t", NUMBER, "The first batch that ended at this second or later.")
     return {
         "openapi": "3.1.0",
@@ -214,7 +220,10 @@ def schema() -> dict[str, Any]:
                 "What happened; decisions with their explanations.", "Events", of_run
             ),
             "/api/runs/{run}/live": _get(
-                "What is new, as server-sent events.", "News", [*of_run, after], "text/event-stream"
+                "What is new, as server-sent events whose ids are batches.",
+                "News",
+                [*of_run, after, told],
+                "text/event-stream",
             ),
             "/metrics": _get("The latest runs, for Prometheus.", None, media="text/plain"),
         },
@@ -231,10 +240,15 @@ def _get(
     content: dict[str, Any] = {media: {"schema": TEXT}}
     if answer is not None:
         content = {media: {"schema": {"$ref": f"#/components/schemas/{answer}"}}}
+    wrong = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return {
         "get": {
             "summary": text,
             "parameters": parameters or [],
-            "responses": {"200": {"description": "Fine.", "content": content}},
+            "responses": {
+                "200": {"description": "Fine.", "content": content},
+                "400": {"description": "What was asked for makes no sense.", "content": wrong},
+                "404": {"description": "There is no such run, or no store.", "content": wrong},
+            },
         }
     }
