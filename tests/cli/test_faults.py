@@ -140,7 +140,7 @@ def test_what_was_not_begun_in_time_is_told_by_a_code_of_its_own(
     assert "0 of 5 equal to the row; 5 were not begun in time" in result.stdout
 
 
-@pytest.mark.parametrize("text", ["no json\n", "[1, 2]\n", '{"seed": 1}\n'])
+@pytest.mark.parametrize("text", ["no json\n", "no json", "[1, 2]\n", '{"seed": 1}\n'])
 def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "notes"
     path.write_text(text)

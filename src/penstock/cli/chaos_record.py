@@ -10,6 +10,9 @@ from typing import Any
 from penstock.faults.schedules import Schedule
 from penstock.model import InvalidValue, PenstockError
 
+#: How a line begins.
+_BEGIN = '{"seed": '
+
 _ALLOWED = "a file that --keep made, or a new one"
 
 
@@ -62,13 +65,17 @@ def _read(path: Path) -> list[dict[str, Any]]:
         raise InvalidValue("keep", "chaos", _ALLOWED, f"{path} ({error})") from None
     # The last line may be cut off, if the process was killed while it wrote it.
     whole = text[: text.rfind("\n") + 1]
+    rest = text[len(whole) :]
+    if not (_BEGIN.startswith(rest) or rest.startswith(_BEGIN)):
+        # Somebody else's file: it must stay as it is.
+        raise InvalidValue("keep", "chaos", _ALLOWED, str(path))
     for line in whole.splitlines():
         try:
             values = json.loads(line)
             found.append({name: values[name] for name in ("seed", "schedule", "passed")})
         except (ValueError, KeyError, TypeError):
             raise InvalidValue("keep", "chaos", _ALLOWED, str(path)) from None
-    if whole != text:
+    if rest:
         path.write_text(whole, encoding="utf-8")
     return found
 
