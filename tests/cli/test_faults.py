@@ -25,6 +25,7 @@ pytest.importorskip("pyspark")
         (["--fault", "move@batch=3:to=2"], "setting of fault move must be left out, got 'to'"),
         (["--fault", "explode@batch=3"], "one of kill-executor, kill-worker"),
         (["--fault", "kill-driver@batch=3"], "kill-driver needs --checkpoint"),
+        (["--fault", "kill-node@batch=3"], "kill-node ends a process of a standalone cluster"),
         (["--fault", "scale@batch=3:to=0"], "at least 1"),
         (["--state", "memory"], "one of peers, checkpoint, both"),
         (["--data-fragments", "0"], "data"),

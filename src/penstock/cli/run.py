@@ -151,7 +151,7 @@ def _run(asked: RunArguments) -> None:
     values = Assignments.of(asked.values, {**asked.input.takes(), "strategy": strategy_part})
     strategy = strategies.make(asked.control.strategy, **values.part("strategy"))
     pipeline = asked.input.pipeline(values.part("app"))
-    settings, faults = asked.control.settings(values.part("loop")), asked.state.check()
+    settings, faults = asked.control.settings(values.part("loop")), asked.state.check(asked.nodes.master)
     options = _options(asked, values, settings)
     asked.nodes.check()
     asked.output.check()

@@ -21,7 +21,7 @@ from penstock.cli.checks import (
 )
 from penstock.cli.job_file import JobFile, made, wants_spark
 from penstock.control.settings import Settings
-from penstock.faults.fault import Fault
+from penstock.faults.fault import STANDALONE, Fault
 from penstock.model import InvalidValue, NotAllowed
 from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.sinks import Discard
@@ -264,9 +264,15 @@ class StateArguments:
     backup_every: int
     faults: tuple[str, ...]
 
-    def check(self) -> tuple[Fault, ...]:
+    def check(self, master: str | None) -> tuple[Fault, ...]:
         """Refuse what cannot work, and return the faults."""
         faults = tuple(Fault.parse(text) for text in self.faults)
+        for one in faults:
+            if one.kind in STANDALONE and not (master or "").startswith("spark://"):
+                raise NotAllowed(
+                    f"fault {one.kind} ends a process of a standalone cluster; name it with "
+                    "--master spark://HOST:PORT"
+                )
         if self.checkpoint is None and any(one.kind == "kill-driver" for one in faults):
             raise NotAllowed(
                 "fault kill-driver needs --checkpoint: without one there is nothing to go on from"

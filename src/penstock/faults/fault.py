@@ -13,6 +13,9 @@ _PIECE = {"index": "0"}
 #: Every executor, as `count` of a fault says it.
 ALL = "all"
 
+#: Kinds that need the processes of a standalone cluster.
+STANDALONE = frozenset({"kill-node", "kill-master"})
+
 #: What each kind does, and the options that it knows with their defaults.
 KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "kill-executor": (

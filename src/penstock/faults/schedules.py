@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.common.near_miss import near_miss
-from penstock.faults.fault import Fault
+from penstock.faults.fault import STANDALONE, Fault
 from penstock.model import InvalidValue, NotAllowed
 from penstock.state.config import StateConfig
 
@@ -90,7 +90,7 @@ class Schedule:
     @property
     def standalone(self) -> bool:
         """Whether it takes a master and workers that are processes of their own."""
-        return bool(self.kinds & {"kill-node", "kill-master"})
+        return bool(self.kinds & STANDALONE)
 
     def undisturbed(self) -> Schedule:
         """Return the same without faults."""
