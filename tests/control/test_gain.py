@@ -29,6 +29,9 @@ def assessed(cost: Cost | None = COST, rate: float = 1000.0, **more: object) -> 
         (replace(COST, node_load={"a": 0.5, "b": 0.5}), "load"),
         (replace(COST, node_load={"a": 1.0}), "nodes"),
         (replace(COST, communication_us_per_s=5000.0), "communication_us"),
+        (replace(COST, communication_us_per_s=5000.0, lin=0.1), "communication_us"),
+        (replace(COST, communication_us_per_s=11_000.0, lin=0.1), "lin"),
+        (replace(COST, lin=0.49), None),
         (COST, None),
     ],
 )
@@ -91,6 +94,14 @@ def test_fewer_nodes_are_no_gain_when_they_are_overloaded() -> None:
     expected = Expectation("nodes", 3, 2, rate_per_s=1000.0)
     assert judge(expected, assessed()).came is True
     assert judge(expected, assessed(replace(COST, node_load={"a": 1.1, "b": 1}))).came is False
+
+
+def test_nodes_that_were_to_be_levelled_are_looked_at() -> None:
+    expected = Expectation("lin", 0.5, 0.1, rate_per_s=1000.0)
+    assert judge(expected, assessed(replace(COST, lin=0.2))).came is True
+    gained = judge(expected, assessed(replace(COST, lin=0.4)))
+    assert gained.came is False
+    assert "LIN" in gained.text
 
 
 def test_communication_is_counted_for_a_tuple() -> None:

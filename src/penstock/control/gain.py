@@ -31,7 +31,8 @@ class Expectation:
     Parameters
     ----------
     figure : str
-        ``nodes``, ``load`` (of the busiest node), ``lit`` or ``communication_us`` (a source tuple).
+        ``nodes``, ``load`` (of the busiest node), ``lit``, ``lin`` or ``communication_us`` (of a
+        source tuple).
     operator : str
         Whose ``lit``.
     rate_per_s : float
@@ -96,7 +97,10 @@ def expect(
         ]
         if found:
             return max(found, key=lambda e: e.before - e.predicted)
-    if rate > 0 and after.communication_us_per_s < before.communication_us_per_s:
+    cheaper = before.communication_us_per_s - after.communication_us_per_s
+    if after.lin < before.lin * (1 - RELIEF) and cheaper < RELIEF * before.communication_us_per_s:
+        return Expectation("lin", before.lin, after.lin, rate_per_s=rate)
+    if rate > 0 and cheaper > 0:
         pair = (before.communication_us_per_s / rate, after.communication_us_per_s / rate)
         return Expectation("communication_us", *pair, rate_per_s=rate)
     return None
@@ -134,6 +138,8 @@ def _real(expected: Expectation, now: Assessment) -> float | None:
         return float(now.cost.nodes_used)
     if expected.figure == "lit":
         return now.lit.get(expected.operator)
+    if expected.figure == "lin":
+        return now.cost.lin
     if expected.figure == "communication_us":
         rate = now.rate_per_s
         return now.cost.communication_us_per_s / rate if rate > 0 else None
@@ -147,6 +153,7 @@ def _words(expected: Expectation) -> str:
         "nodes": "nodes in use",
         "load": "the load of the busiest node",
         "lit": f"the imbalance (LIT) of {expected.operator}",
+        "lin": "the imbalance of the nodes (LIN)",
         "communication_us": "communication in us a source tuple",
     }[expected.figure]
 
