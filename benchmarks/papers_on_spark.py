@@ -300,11 +300,14 @@ def _span(seen: list[tuple[float, Observed]], since: float, until: float) -> Row
         if inside
         else None,
         "across": crossed / sent if sent else None,
-        "lit": statistics.mean(max(one.batch.lit.values(), default=0.0) for _, one in inside)
-        if inside
-        else None,
+        "lit": statistics.mean(_lit(one.batch.lit) for _, one in inside) if inside else None,
         "batches": len(inside),
     }
+
+
+def _lit(found: Mapping[str, float]) -> float:
+    """LIT of the instances that count: of their parts, where those are merged."""
+    return found.get("count-parts", found.get("count", 0.0))
 
 
 # ---- kept rows, and the page made of them
