@@ -13,7 +13,7 @@ from penstock.model.load import lin
 from penstock.strategies import Request, make_plan
 from penstock.strategies.ms import MsStream
 from penstock.strategies.place import Placed
-from penstock.strategies.replan import Aim, finish
+from penstock.strategies.replan import Aim, finish, worthwhile
 from penstock.strategies.trigger.node_imbalance import node_loads
 
 UNEVEN = np.array([0, *np.repeat(np.arange(4), [8, 4, 2, 2])])
@@ -89,3 +89,12 @@ def test_the_search_does_not_empty_nodes_that_were_asked_for() -> None:
     assert isinstance(plan, Plan)
     assert plan.after.nodes_used == 4
     assert plan.after.lin <= 0.4
+
+
+@pytest.mark.parametrize(("state_mb", "free"), [(0.0, True), (10.0, True), (500.0, False)])
+def test_a_move_that_nobody_feels_is_free(state_mb: float, free: bool) -> None:
+    # Sixteen instances share the state; 125 MB/s carry an instance's 0.6 MB in 5 ms.
+    request = uneven(state_mb)
+    left, notes = worthwhile(request, request.graph, UNEVEN, EVEN)
+    assert (left.tolist() == EVEN.tolist()) is free
+    assert bool(notes) is not free

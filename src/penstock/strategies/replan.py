@@ -28,6 +28,10 @@ from penstock.strategies.place.spread import rates_of
 #: How long a new plan is expected to serve, in seconds: what a move brings is counted over it.
 HORIZON_S = 300.0
 
+#: A move whose state is under way for less, in seconds, is as free as one without state: it comes
+#: with a batch, and nobody feels it.
+UNFELT_S = 0.01
+
 #: A re-plan must lower the communication cost by more than this part of it to be a gain.
 NOTICEABLE = 1e-6
 
@@ -138,11 +142,12 @@ def worthwhile(
     nodes' bandwidths. It brings the traffic that it takes off the network, rate times the
     difference between the tiers' costs (Ra eq. 22), over `horizon_s`. A move stays when it pays,
     when its old node would be above `limit`, when it empties its old node, or when without it the
-    placement would miss the strategy's aim by more. An instance without state moves for free.
+    placement would miss the strategy's aim by more. An instance without state, or with so little
+    that nobody feels its move (`UNFELT_S`), moves for free.
     """
-    moved = np.flatnonzero((node_of != current) & (graph.state_mb > 0))
-    node_of = node_of.copy()
     cost_s = move_seconds(request, graph, current, node_of)
+    moved = np.flatnonzero((node_of != current) & (cost_s > UNFELT_S))
+    node_of = node_of.copy()
     tiers = TierCosts()
     saved_us = tiers.across_us - tiers.in_node_us
     freed = np.setdiff1d(np.unique(current), np.unique(node_of))
