@@ -111,7 +111,7 @@ def test_processes_are_killed_while_a_job_runs(
     time.sleep(0.05)
     assert not sent, "no job runs yet"
     execution.running.add(during)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not execution.events:
         assert time.monotonic() < deadline
         time.sleep(0.005)
