@@ -50,8 +50,8 @@ class FakeSpark:
         if self.error is not None and len(self.warmed) <= self.times:
             raise self.error
 
-    def pool(self) -> Executors:
-        return Executors(cast(Jvm, self), self.warm_up)
+    def pool(self, processes: int = 1) -> Executors:
+        return Executors(cast(Jvm, self), self.warm_up, processes)
 
 
 def watched(spark: FakeSpark) -> list[Exception]:
@@ -112,6 +112,24 @@ def test_the_nodes_of_before_are_named_while_all_are_lost() -> None:
     spark.ids = ["7"]
     pool.warm_up_new()
     assert pool.look().names == ("executor-7",)
+
+
+def test_several_executors_stand_for_a_node() -> None:
+    spark = FakeSpark("0", "1", "2", "3")
+    pool = spark.pool(2)
+    assert pool.cluster.names == ("node-0", "node-1")
+    assert pool.cluster.processes.tolist() == [2, 2]
+    assert pool.cluster.cpu_cores.tolist() == [2.0, 2.0]
+    assert (pool.executor_of("node-0/1"), pool.executor_of("node-1/0")) == ("1", "2")
+    assert pool.release(["node-0"]) == ["0", "1"]
+    assert pool.look().names == ("node-1",)
+    # One of two is lost, and another comes with a number of its own: nodes are still of two.
+    spark.ids = ["2", "4"]
+    pool.warm_up_new()
+    assert pool.look().names == ("node-1", "node-2")
+    assert pool.cluster.processes.tolist() == [1, 1]
+    pool.request(3)
+    assert spark.requested[-1] == 6
 
 
 def test_nodes_are_requested_and_released() -> None:

@@ -120,7 +120,8 @@ class Executors:
             When the cluster manager takes no such requests.
         """
         executors = self.executors()
-        each = max(1, round(len(executors) / max(1, len(by_node(executors, self.per_node)))))
+        nodes_now = max(1, len(by_node(executors, self.per_node)))
+        each = self.per_node or max(1, round(len(executors) / nodes_now))
         if not self._jvm.request_executors(nodes * each):
             raise ActionFailed(f"{self._jvm.master} cannot be asked for executors")
 
