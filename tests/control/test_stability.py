@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.control.scene import scene
 
+from penstock.control.decision import SPARE_NODES
+from penstock.control.guards import Guards
 from penstock.control.settings import Settings
 from penstock.model import Plan
 
@@ -115,3 +117,15 @@ def test_a_rise_is_answered_in_time_when_batches_are_long() -> None:
     made.run(100)
     rises = [event for event in made.events.values() if event.now_s > 400]
     assert rises[0].now_s <= 400 + 20 + 4 * 8
+
+
+def test_what_was_in_vain_is_tried_again_once_a_node_becomes_slow() -> None:
+    before = Guards().disappointed("load", 10, 5, "why").disappointed(SPARE_NODES, 10, 5, "why")
+    slow = before.seeing(frozenset({"a"}))
+    assert slow.refuses("load", 11) is None
+    assert slow.refuses(SPARE_NODES, 11), "no node comes because another one is slow"
+    again = slow.disappointed("load", 10, 5, "why")
+    assert again.seeing(frozenset({"a"})).refuses("load", 11), "it is known to be slow"
+    sound = again.seeing(frozenset())
+    assert sound.refuses("load", 11), "a node that is sound again is no reason"
+    assert sound.seeing(frozenset({"b"})).refuses("load", 11) is None

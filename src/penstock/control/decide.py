@@ -35,6 +35,9 @@ from penstock.model import (
 )
 from penstock.strategies import Request, Strategy
 
+#: Part of a node that others take from which on what was in vain before is tried again.
+BURDENED = 0.3
+
 #: Seconds that a rate may go on moving before it is answered all the same: batches of nodes that
 #: are overloaded grow and grow.
 PATIENCE_S = 20.0
@@ -87,6 +90,8 @@ def decide(
     """Decide, and say what to remember."""
     if now.assessment.lost:
         return _forced(now, strategy, settings), replace(guards, wanted_rounds=0)
+    taken = now.assessment.taken.items()
+    guards = guards.seeing(frozenset(name for name, part in taken if part >= BURDENED))
     if now.assessment.demand is None:
         return _keep("too little was measured yet"), guards
     if now.batch < guards.quiet_until:

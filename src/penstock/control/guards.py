@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from penstock.control.decision import SPARE_NODES
+
 #: Cool-downs for which a change is refused that brought nothing, unless the settings say otherwise.
 BACK_OFF = 4
 
@@ -39,6 +41,8 @@ class Guards:
         By what kind of change they are of, see `Decision.key`.
     fixed_nodes : bool
         The runtime cannot add or remove nodes.
+    burdened : frozenset of str
+        Nodes of which others took much at the last evaluation.
     """
 
     quiet_until: int = -1
@@ -47,6 +51,21 @@ class Guards:
     idle_rounds: int = 0
     disappointments: Mapping[str, Disappointment] = field(default_factory=dict)
     fixed_nodes: bool = False
+    burdened: frozenset[str] = frozenset()
+
+    def seeing(self, burdened: frozenset[str]) -> Guards:
+        """Take note of nodes of which others take much, and forget what was in vain before.
+
+        A node that becomes slow while a change is judged makes it look like one that brought
+        nothing, and what was in vain on sound nodes need not be on these.
+        """
+        if burdened == self.burdened:
+            return self
+        if not burdened - self.burdened:
+            return replace(self, burdened=burdened)
+        # That nodes do not come has nothing to do with those that are there.
+        kept = {key: one for key, one in self.disappointments.items() if key == SPARE_NODES}
+        return replace(self, burdened=burdened, disappointments=kept)
 
     def wanting(self, now_s: float) -> Guards:
         """Count one more evaluation that wants a change."""

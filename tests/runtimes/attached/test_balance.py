@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,8 @@ from penstock.model import (
 )
 from penstock.runtimes.attached.balance import balanced, spread
 from penstock.runtimes.attached.unchanged import Unchanged
+from penstock.runtimes.attached.work import WorkTimes
+from penstock.store.records import InstanceRecord
 from penstock.strategies import Request, make_plan, strategies
 
 WORK = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=24)
@@ -139,3 +142,36 @@ def test_little_work_needs_no_pause_to_be_packed() -> None:
     found = Unchanged(strategies.make("penstock"), balance=True, idle_share=0.0).plan(asked)
     assert isinstance(found, Plan)
     assert len(found.active) == 1
+
+
+def answers(weights: np.ndarray[Any, Any], noise: float, seed: int) -> tuple[bool, bool]:
+    """Whether partitions move whose work varies: by all of it, and by halves of the batches."""
+    draw = np.random.default_rng(seed)
+    count, nodes = len(weights), 4
+    times = WorkTimes({"count": count})
+    total = np.zeros(count)
+    for _ in range(8):
+        work = weights * draw.lognormal(0.0, noise, count)
+        total += work
+        rows = [
+            InstanceRecord("run", 0, "count", at, "n0", run_ms=float(own))
+            for at, own in enumerate(work)
+        ]
+        times.add(rows)
+    asked = measured((total / 8).tolist(), [at % nodes for at in range(count)], nodes)
+    assert asked.running is not None
+    believed = balanced(asked.running, asked, nodes)
+    checked = balanced(asked.running, asked, nodes, {"count": times.halves("count")})
+    return believed is not None, checked is not None
+
+
+def test_partitions_that_differ_by_chance_stay() -> None:
+    found = [answers(np.full(24, 0.1), 0.7, seed) for seed in range(40)]
+    assert sum(believed for believed, _ in found) >= 20, "so often there seems to be something"
+    assert sum(checked for _, checked in found) <= 4
+
+
+def test_partitions_that_are_heavy_in_every_batch_move() -> None:
+    skewed = 0.4 / np.arange(1, 25)
+    found = [answers(skewed, 0.2, seed) for seed in range(20)]
+    assert all(checked for _, checked in found)

@@ -6,6 +6,7 @@ decides how long that takes, whatever the others do.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,9 @@ from penstock.strategies import Request
 
 #: Part of the time of the stages with state that a new spread must save.
 GAIN = 0.08
+
+#: What the partitions of a stage did in two halves of the batches, in units of their mean.
+Halves = Mapping[str, tuple[FloatArray, FloatArray]]
 
 #: Moves that are tried for one stage at most, in times of its partitions.
 ROUNDS = 2
@@ -87,13 +91,21 @@ def _best_step(
     return found
 
 
-def balanced(plan: Plan, request: Request, least_nodes: int = 0) -> Plan | None:
+def balanced(
+    plan: Plan, request: Request, least_nodes: int = 0, halves: Halves | None = None
+) -> Plan | None:
     """Spread the state partitions of a plan over its nodes; None where that saves too little.
+
+    What a spread saves of the work that it was made for is in part luck: of partitions that differ
+    by chance it saves something, too, and nothing in the next batches. So each half of the batches
+    has to gain by what was found in the other one.
 
     Parameters
     ----------
     least_nodes : int
         Nodes to use at the least, as far as they are there: fewer would save nothing.
+    halves : mapping, optional
+        Where it is not known how the work varies, what is saved is believed.
     """
     cluster = request.cluster
     node_of = plan.node_of_in(cluster)
@@ -111,6 +123,8 @@ def balanced(plan: Plan, request: Request, least_nodes: int = 0) -> Plan | None:
     moved = int((target != node_of).sum())
     if not moved or after > before * (1 - GAIN):
         return None
+    if halves is not None and _saved_elsewhere(request, node_of, nodes, halves) < GAIN:
+        return None
     processes = np.where(target == node_of, plan.process_of, 0)
     return replace(
         plan,
@@ -122,15 +136,31 @@ def balanced(plan: Plan, request: Request, least_nodes: int = 0) -> Plan | None:
     )
 
 
+def _saved_elsewhere(request: Request, node_of: IntArray, nodes: IntArray, halves: Halves) -> float:
+    """Part of the time of one half of the batches that a spread for the other half saves."""
+    speed = _speed(request, nodes)
+    position = {int(node): at for at, node in enumerate(nodes)}
+    before = after = 0.0
+    for name, own, work in _stateful(request):
+        local = np.array([position[int(node)] for node in node_of[own]])
+        for one, other in itertools.permutations(halves[name], 2):
+            target = spread(work * one, local, speed).node_of
+            before += _longest(work * other, local, speed)
+            after += _longest(work * other, target, speed)
+    return 1.0 - after / before if before else 0.0
+
+
+def _longest(work: FloatArray, place: IntArray, speed: FloatArray) -> float:
+    """Time of the busiest node."""
+    return float((np.bincount(place, weights=work, minlength=len(speed)) / speed).max())
+
+
 def time_with_state(plan: Plan, request: Request) -> float:
     """Part of the time from batch to batch that the stages with state take under a plan."""
     node_of = plan.node_of_in(request.cluster)
     every = np.arange(len(request.cluster))
     speed = _speed(request, every)
-    return sum(
-        float((np.bincount(node_of[own], weights=work, minlength=len(every)) / speed).max())
-        for _, own, work in _stateful(request)
-    )
+    return sum(_longest(work, node_of[own], speed) for _, own, work in _stateful(request))
 
 
 def _stateful(request: Request) -> Iterator[tuple[str, slice, FloatArray]]:

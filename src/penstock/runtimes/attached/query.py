@@ -285,6 +285,7 @@ class AttachedQuery:
             balance=asked.strategy.name == Penstock.name,
             least_nodes=stay,
             idle_share=runtime.window.idle_share,
+            halves=runtime.halves(),
         )
 
     def _decided(self, event: Event) -> None:

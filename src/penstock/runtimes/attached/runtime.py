@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.control.runtime import ActionFailed, Applied, Observation
 from penstock.model import Cluster, Kind, Plan, Reason, Topology, diff
+from penstock.runtimes.attached.balance import Halves
 from penstock.runtimes.attached.loading import LoadTimes
 from penstock.runtimes.attached.placement import (
     Partition,
@@ -25,6 +26,7 @@ from penstock.runtimes.attached.records import charged, observe
 from penstock.runtimes.attached.topology import QueryGraph
 from penstock.runtimes.attached.unchanged import PAUSES
 from penstock.runtimes.attached.warmup import Warmup, worthwhile
+from penstock.runtimes.attached.work import WorkTimes
 from penstock.runtimes.spark.executors import Executors, Manager
 from penstock.runtimes.spark.measurement_window import MeasurementWindow
 from penstock.runtimes.spark.monitor import Observed
@@ -101,6 +103,7 @@ class AttachedRuntime:
         self._began = clock()
         self.pool = Executors(steering)
         self._loads = LoadTimes()
+        self._work = WorkTimes({stage.name: stage.partitions for stage in graph.stateful})
         #: What the last batches read of Kafka's topics.
         self.reading = Reading()
         self._warmup = Warmup(lambda action, lines: steering.warm(query, action, lines))
@@ -154,6 +157,7 @@ class AttachedRuntime:
                 costs = charged(observed, self.graph, self._plan)
                 waiting = observed.batch.queue_length
                 self.window.add(observed, interval_s, waiting, costs=costs)
+                self._work.add(observed.instances)
             self._topology = self.graph.topology(self._loads.state_mb(self.graph))
             return observed
 
@@ -219,6 +223,11 @@ class AttachedRuntime:
         processed, arriving = self.window.rates()
         return processed, arriving + self.window.waiting / CATCH_UP_S
 
+    def halves(self) -> Halves:
+        """Say how the work of state partitions varied since the plan last changed."""
+        with self._lock:
+            return {stage.name: self._work.halves(stage.name) for stage in self.graph.stateful}
+
     @property
     def waits(self) -> bool:
         """Whether batches end before their trigger comes."""
@@ -265,6 +274,7 @@ class AttachedRuntime:
             self._warmup.hand_over()
             if moved:
                 self.window.changed()
+                self._work.changed()
             self._elsewhere = 0
             return Applied(inband_bytes=self._loads.state_bytes(moves), left=part is not plan)
 

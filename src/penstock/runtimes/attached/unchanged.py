@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.control.rollout import priced
 from penstock.model import Keep, Kind, Plan, Reason, Spot, diff
-from penstock.runtimes.attached.balance import balanced, time_with_state
+from penstock.runtimes.attached.balance import Halves, balanced, time_with_state
 from penstock.strategies import Request, Strategy
 
 #: How the reasons begin that only a person can act on.
@@ -40,6 +40,8 @@ class Unchanged:
     idle_share : float
         Part of the time in which no batch runs. Where it is next to nothing a batch follows the
         other, and nodes are given up only if batches take hardly longer without them.
+    halves : mapping, optional
+        As in `balanced`.
     """
 
     name: ClassVar[str] = "unchanged"
@@ -50,6 +52,7 @@ class Unchanged:
     balance: bool = False
     least_nodes: int = 0
     idle_share: float = 1.0
+    halves: Halves | None = None
 
     def plan(self, request: Request) -> Plan | Keep:
         """Plan, or keep the running plan."""
@@ -58,7 +61,9 @@ class Unchanged:
         if not self.balance:
             return made
         base = made if isinstance(made, Plan) else request.running
-        better = balanced(base, request, self.least_nodes) if base is not None else None
+        better = (
+            balanced(base, request, self.least_nodes, self.halves) if base is not None else None
+        )
         if better is not None:
             made = priced(better, request.topology, request.cluster, request.measurements)
         if not isinstance(made, Plan):
