@@ -75,10 +75,10 @@ from penstock.store.histogram import Histogram
 from penstock.strategies.penstock import Penstock
 
 #: Nodes and state partitions of slow-node, and of fluctuating.
-SLOW_NODES, SLOW_PARTITIONS, MANY_NODES, MANY_PARTITIONS = 4, 24, 6, 12
+SLOW_NODES, SLOW_PARTITIONS, MANY_NODES, MANY_PARTITIONS = 4, 20, 6, 12
 
 #: The executor that becomes slow, from which batch on, and for how many.
-VICTIM, SLOW_FROM, SLOW_FOR = "1", 14, 14
+VICTIM, SLOW_FROM, SLOW_FOR = "1", 14, 16
 
 #: Rates of the fluctuating stream, the nodes that its peak is to fill up to the limit, the load
 #: that a node may reach, and seconds between two triggers, all as in ``benchmarks/loop.py``.
@@ -360,7 +360,7 @@ def _slow_node(names: list[str], asked: argparse.Namespace, kept: Kept) -> None:
         )
         for number in range(SLOW_FROM + SLOW_FOR + 10):
             slow = VICTIM if number >= SLOW_FROM else "none"
-            put(Path(folder), number, zipf_keys(240, 3000, 0.0, number, slow))
+            put(Path(folder), number, zipf_keys(240, 2400, 0.0, number, slow))
         for turn in range(asked.repeats):
             for name in names if turn % 2 == 0 else names[::-1]:
                 if kept.due("slow-node", name, asked.repeats, turn, 110.0):
