@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from penstock.model import (
 )
 from penstock.strategies import Request, make_plan
 from penstock.strategies.loads import exact_limit
-from penstock.strategies.place.first_fit import FirstFit, cpu_with_traffic, directed_rates
+from penstock.strategies.place.first_fit import FilledNodes, FirstFit, directed_rates
 from penstock.strategies.scale import Scaler, scalers
 from penstock.strategies.scale.drain import Drain, makespan
 from penstock.strategies.scale.rate_ratio import (
@@ -180,6 +181,14 @@ class TestRateSteps:
         assert len(scaled.graph) <= 8
 
 
+def busy(graph: InstanceGraph, node_of: list[int], nodes: int = 2) -> list[float]:
+    """CPU of each node after instances were put there one by one."""
+    filled = FilledNodes(graph, Cluster.of(nodes), input_us=10.0, output_us=100.0)
+    for instance, node in enumerate(node_of):
+        filled.put(np.array([instance]), node)
+    return filled.busy.tolist()
+
+
 class TestTrafficCpu:
     def test_equations_8_to_10_by_hand(self) -> None:
         # in -> a (100 tuples/s) -> b (300 tuples/s).
@@ -195,13 +204,19 @@ class TestTrafficCpu:
         graph = expand(topology)
         cores = graph.cpu_cores
         assert cores.tolist() == pytest.approx([0.1, 0.1, 0.3])
-        together = cpu_with_traffic(graph, np.array([0, 0, 0]), 10.0, 100.0)
-        assert together.tolist() == pytest.approx(cores.tolist())
         # "a" receives from another node: 100 * 10 us; "in" sends to it: 100 * 100 us.
-        far_in = cpu_with_traffic(graph, np.array([0, 1, 1]), 10.0, 100.0) - cores
-        assert far_in.tolist() == pytest.approx([0.01, 0.001, 0.0])
-        far_out = cpu_with_traffic(graph, np.array([0, 0, 1]), 10.0, 100.0) - cores
-        assert far_out.tolist() == pytest.approx([0.0, 0.03, 0.003])
+        assert busy(graph, [0, 0, 0]) == pytest.approx([0.5, 0.0])
+        assert busy(graph, [0, 1, 1]) == pytest.approx([0.1 + 0.01, 0.4 + 0.001])
+        assert busy(graph, [0, 0, 1]) == pytest.approx([0.2 + 0.03, 0.3 + 0.003])
+
+    @given(topologies(cyclic=True), st.randoms(use_true_random=False))
+    def test_equations_8_to_10(self, topology: Topology, random: Random) -> None:
+        graph = expand(topology)
+        node_of = np.array([random.randrange(3) for _ in range(len(graph))])
+        rates = graph.rates().toarray() * (node_of[:, None] != node_of[None, :])
+        cores = graph.cpu_cores + 1e-6 * (10.0 * rates.sum(axis=0) + 100.0 * rates.sum(axis=1))
+        expected = np.bincount(node_of, weights=cores, minlength=3)
+        np.testing.assert_allclose(busy(graph, node_of.tolist(), 3), expected)
 
     @given(topologies(cyclic=True))
     def test_directed_rates_are_those_of_the_matrix(self, topology: Topology) -> None:

@@ -96,11 +96,6 @@ class Adoption:
     vertices: Mapping[str, str]
     steps: Mapping[str, str]
 
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether every name stays."""
-        return all(old == new for old, new in (*self.vertices.items(), *self.steps.items()))
-
     def commit(self, done: Mapping[str, Any], pending: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return a commit of the checkpoint in the names of the pipeline that goes on.
 

@@ -53,7 +53,7 @@ class FirstFit(Checked):
         rng: np.random.Generator,
     ) -> Placed:
         """Place group by group, in the order of their first operators."""
-        nodes = _Nodes(graph, cluster, self.input_us, self.output_us)
+        nodes = FilledNodes(graph, cluster, self.input_us, self.output_us)
         crowded = full = 0
         for members in _in_order(graph, groups, count):
             available = nodes.available(members, self.high)
@@ -77,24 +77,6 @@ class FirstFit(Checked):
         return Placed(nodes.node_of, process_of, tuple(reasons))
 
 
-def cpu_with_traffic(
-    graph: InstanceGraph, node_of: IntArray, input_us: float, output_us: float
-) -> FloatArray:
-    """Cores of each instance with its traffic to and from other nodes (Sra eq. 8-10).
-
-    Processing always counts; receiving and sending only what comes from and goes to an instance on
-    another node. Instances on node -1 are nowhere yet, and traffic with them does not count.
-    """
-    cores = graph.cpu_cores.copy()
-    for instance in np.flatnonzero(node_of >= 0).tolist():
-        received, sent = directed_rates(graph, instance)
-        far = (node_of >= 0) & (node_of != node_of[instance])
-        cores[instance] += 1e-6 * (
-            input_us * float(received[far].sum()) + output_us * float(sent[far].sum())
-        )
-    return cores
-
-
 def directed_rates(graph: InstanceGraph, instance: int) -> tuple[FloatArray, FloatArray]:
     """Tuples per second from every instance to this one, and from this one to every other."""
     received, sent = np.zeros(len(graph)), np.zeros(len(graph))
@@ -111,8 +93,12 @@ def directed_rates(graph: InstanceGraph, instance: int) -> tuple[FloatArray, Flo
     return received, sent
 
 
-class _Nodes:
-    """What the nodes hold so far."""
+class FilledNodes:
+    """What the nodes hold so far: CPU with the traffic between nodes (Sra eq. 8-10), and the rest.
+
+    Processing always counts; receiving and sending only what comes from and goes to an instance on
+    another node.
+    """
 
     def __init__(
         self, graph: InstanceGraph, cluster: Cluster, input_us: float, output_us: float
@@ -133,6 +119,7 @@ class _Nodes:
         self._seen: tuple[int, FloatArray] | None = None
 
     def demand(self, members: IntArray) -> FloatArray:
+        """CPU, memory, disk and slots that the members need together, without traffic."""
         graph = self.graph
         needs = (graph.cpu_cores, graph.mem_mb, graph.io_mb_s)
         return np.array([*(float(need[members].sum()) for need in needs), float(len(members))])
@@ -184,6 +171,7 @@ class _Nodes:
         return np.asarray(self.held[operators].sum(axis=0), dtype=np.float64)
 
     def least_overloaded(self, members: IntArray) -> int:
+        """Return the node whose fullest resource would be the least full with the members."""
         after = self.used + self.demand(members)[:, None]
         cluster = self.cluster
         worst = np.maximum.reduce(
@@ -197,6 +185,7 @@ class _Nodes:
         return int(np.lexsort((self.rank, worst))[0])
 
     def put(self, members: IntArray, node: int) -> None:
+        """Put the members onto a node."""
         received, sent = self.traffic(members)
         self.busy[node] = self.cpu_after(members)[node]
         # The neighbours elsewhere now send to, and receive from, another node.
