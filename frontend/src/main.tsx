@@ -29,7 +29,7 @@ const VIEWS = [
 
 type View = (typeof VIEWS)[number][0];
 
-/** Seconds without a batch, and batches' own times, after which a run that should go on looks stuck. */
+/** Seconds without a batch, and batches' own times, after which it is told that none comes. */
 const SILENT_S = 60;
 const SILENT_BATCHES = 10;
 
@@ -302,7 +302,7 @@ function Status({ run, frame, lost, single }: { run: RunDetail; frame: Frame | n
     <span class="status-line">
       {single && <span class="wrap run-name"><bdi>{cut(run.topology, 120)}</bdi> under {run.strategy}</span>}
       <span class={`status ${gone ? "failed" : run.status}`} role="status" data-status={run.status}>{text}</span>
-      {silent > 0 && !gone && <span class="tag bad" data-silent>no batch for {clock(silent)}</span>}
+      {silent > 0 && !gone && <span class="tag" data-silent>no batch for {clock(silent)}</span>}
       {run.virtual_time && <span class="tag">virtual time</span>}
       {run.rows_lost ? <span class="tag bad">{run.rows_lost.toLocaleString("en")} rows lost</span> : null}
       {run.rows_duplicated ? <span class="tag bad">{run.rows_duplicated.toLocaleString("en")} rows duplicated</span> : null}
