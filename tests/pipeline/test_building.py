@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ from penstock.pipeline import (
     Rows,
     Split,
     Text,
+    json_lines,
+    parquet,
 )
 
 TABLE = pa.table({"word": ["a"], "n": [1], "x": [0.5]})
@@ -231,3 +234,13 @@ def test_the_package_loads_nothing_that_was_not_asked_for() -> None:
         "assert 'pyspark' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("other", ["out", "x/../out", "link"])
+def test_two_sinks_in_one_folder_are_refused(tmp_path: Path, other: str) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    made = Pipeline("p").source("rows", Lines(["a"])).sink("one", parquet(tmp_path / "out"))
+    with pytest.raises(NotAllowed, match="the sinks 'one' and 'two' write to one folder"):
+        made.sink("two", json_lines(tmp_path / other), after="rows")
+    made.sink("two", parquet(tmp_path / "out" / "inner"), after="rows")

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.common.keywords import step_keywords
 from penstock.model import Grouping, InvalidValue
+from penstock.pipeline.checks import check_own_folder
 from penstock.pipeline.expressions import Columns, EachRow, Filter, Select
 from penstock.pipeline.keyed_steps import KeyedSteps
 from penstock.pipeline.step_list import Upstream
@@ -177,5 +178,6 @@ class Pipeline(KeyedSteps):
         if isinstance(sink, type) or not isinstance(sink, Sink):
             allowed = "a sink such as Memory() or parquet(path)"
             raise InvalidValue("sink", f"step {name!r}", allowed, sink)
+        check_own_folder(name, sink, self.steps)
         links = self._links(name, after, Grouping.SHUFFLE, (), None)
         return self._with(Step(name, links, sink=sink))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ from penstock.common.arrow_keys import check_key_type
 from penstock.common.near_miss import near_miss
 from penstock.model import Grouping, InvalidValue, NotAllowed
 from penstock.pipeline.expressions import Filter, Select
-from penstock.pipeline.steps import Link, Step, as_key
+from penstock.pipeline.file_sinks import Files
+from penstock.pipeline.steps import Link, Sink, Step, as_key
 
 #: Longest name in bytes: folders of a step have some characters more, and 255 at most.
 LONGEST = 200
@@ -119,3 +121,19 @@ def columns_of(steps: dict[str, Step], name: str) -> pa.Schema | None:
         return step.function(empty).schema
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:
         raise NotAllowed(f"step {name!r} does not fit the columns that it gets: {error}") from error
+
+
+def check_own_folder(name: str, sink: Sink, steps: Sequence[Step]) -> None:
+    """Refuse a second sink in a folder: each would take the files of the other for its own."""
+    if not isinstance(sink, Files):
+        return
+    for step in steps:
+        if isinstance(step.sink, Files) and _folder(step.sink) == _folder(sink):
+            raise NotAllowed(
+                f"the sinks {step.name!r} and {name!r} write to one folder, {sink.path}; give each "
+                "a folder of its own"
+            )
+
+
+def _folder(sink: Files) -> Path:
+    return Path(sink.path).resolve()
