@@ -240,20 +240,30 @@ class InstanceGraph:
         Two instances of an operator are interchangeable when they have the same demands and the
         same place in every flow. Measured flows make each of their instances its own class.
         """
-        marks = [self.operator_of.astype(np.float64), self.rate_in]
-        marks += [self.cpu_cores, self.mem_mb, self.io_mb_s]
+        touching: list[list[Flow]] = [[] for _ in self.topology.operators]
         for flow in self.flows:
-            sent, got = np.zeros(len(self)), np.zeros(len(self))
-            sent[flow.sources] = flow.out
-            got[flow.targets] = flow.share
-            marks += [sent, got]
+            ends = {self.topology.index[flow.edge.source], self.topology.index[flow.edge.target]}
+            for end in ends:
+                touching[end].append(flow)
+        number, known = np.empty(len(self), dtype=np.int64), 0
+        for at, flows in enumerate(touching):
+            span = slice(int(self.first[at]), int(self.first[at + 1]))
+            _, own = np.unique(self._marks(span, flows), axis=0, return_inverse=True)
+            number[span] = known + own.ravel()
+            known = int(number[span].max()) + 1
+        return frozen_ints(number)
+
+    def _marks(self, span: slice, flows: list[Flow]) -> FloatArray:
+        """All that tells the instances of an operator apart, in columns."""
+        count = span.stop - span.start
+        marks = [each[span] for each in (self.rate_in, self.cpu_cores, self.mem_mb, self.io_mb_s)]
+        for flow in flows:
+            sends, gets = flow.sources == span, flow.targets == span
+            nothing = np.zeros(count)
+            marks += [flow.out if sends else nothing, flow.share if gets else nothing]
             if flow.matrix is not None:
-                own = np.zeros(len(self))
-                own[flow.sources] = np.arange(1, len(flow.out) + 1)
-                own[flow.targets] = np.arange(1, len(flow.share) + 1)
-                marks.append(own)
-        _, number = np.unique(np.stack(marks, axis=1), axis=0, return_inverse=True)
-        return frozen_ints(number.ravel())
+                marks.append(np.arange(count, dtype=np.float64))
+        return np.stack(marks, axis=1)
 
 
 def _one_hot(groups: IntArray, count: int) -> FloatArray:

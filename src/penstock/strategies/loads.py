@@ -8,8 +8,9 @@ from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import Cluster, InstanceGraph, NodeUse
 from penstock.strategies.api import Request
 
-#: Largest number of instance pairs for which METIS is run only to learn its balance.
-CHEAP_PAIRS = 300_000
+#: Largest number of instance pairs for which METIS is run only to learn its balance: a second or
+#: two.
+CHEAP_PAIRS = 2_000_000
 
 #: METIS's default tolerance: a part may weigh this much more than its share.
 TOLERANCE = 1.03

@@ -18,6 +18,7 @@ from penstock.strategies.loads import exact_limit, max_load
 from penstock.strategies.partition.portfolio import best_placement
 from penstock.strategies.partition.refine import refine
 from penstock.strategies.place import Placed
+from penstock.strategies.place.close_packing import pack_closely
 from penstock.strategies.place.longest_first import longest_first
 from penstock.strategies.place.processes import fill_processes
 from penstock.strategies.place.relabel import bounded, carry_over, relabel
@@ -171,13 +172,15 @@ class Penstock(Checked):
     ) -> tuple[IntArray, float, Reason, list[IntArray]]:
         """Choose nodes, and the load that they may reach: less than the limit if there is one.
 
-        The last value is a placement on them, as positions among the chosen nodes, if one is known.
+        The last value is placements on them, as positions among the chosen nodes, if any are known.
         """
         everything = np.arange(len(request.cluster))
         if request.exact_nodes:
             limit = exact_limit(request)
             text = f"all {len(everything)} nodes are asked for, none above {limit:.2f}"
-            return everything, limit, Reason(text, {"nodes": len(everything), "limit": limit}), []
+            why = Reason(text, {"nodes": len(everything), "limit": limit})
+            close = pack_closely(request.graph, request.cluster, limit)
+            return everything, limit, why, [] if close is None else [close]
         limit = load_limit(request.measurements, self.most)
         for bound in (margin or limit, *np.linspace(limit, 1.0, LIMITS).tolist()):
             packed = fewest_nodes(request.graph, request.cluster, bound, awake)
@@ -185,7 +188,10 @@ class Penstock(Checked):
                 count = len(packed.nodes)
                 text = f"{count} of {len(everything)} nodes hold it with a load of {bound:.2f}"
                 figures = {"nodes": count, "limit": bound, "wanted_limit": limit}
-                return packed.nodes, bound, Reason(text, figures), [packed.start]
+                part = sub_cluster(request.cluster, packed.nodes)
+                close = pack_closely(request.graph, part, bound)
+                starts = [packed.start] if close is None else [close, packed.start]
+                return packed.nodes, bound, Reason(text, figures), starts
         text = f"not even all {len(everything)} nodes hold it"
         return everything, 1.0, Reason(text, {"nodes": len(everything), "limit": 1.0}), []
 

@@ -8,11 +8,22 @@ every possible move is read off it at once.
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 
 from penstock.common.arrays import BoolArray, FloatArray, IntArray, group_counts
 from penstock.model import Cluster, InstanceGraph
 from penstock.model.links import megabytes, total_mb_s
 from penstock.model.load import ROUNDING
+
+#: Rows of a table: of some classes, or of every class.
+Rows = IntArray | slice
+EVERY = slice(None)
+
+#: Classes up to which the rates between all of them are kept at hand.
+FEW_CLASSES = 64
+
+#: Seconds of an ordinary core: of a move, and of looking at a cell of the table.
+MOVE_S, CELL_S = 8e-5, 1.2e-8
 
 
 class ClassState:
@@ -32,8 +43,9 @@ class ClassState:
 
     Attributes
     ----------
-    moves : int
-        Moves made so far: the effort that a search may bound without reading a clock.
+    work_s : float
+        Effort spent so far, as the seconds that an ordinary core takes, told by what was looked at
+        and moved: a search may bound it without reading a clock.
     """
 
     def __init__(
@@ -46,7 +58,7 @@ class ClassState:
         real: bool = False,
     ) -> None:
         self.nodes = len(cluster)
-        self.moves = 0
+        self.work_s = 0.0
         self.class_of = graph.classes
         self.classes = int(self.class_of.max()) + 1
         self.local = LocalFlows.of(graph) if real else None
@@ -56,7 +68,10 @@ class ClassState:
             # Where links are short, a tuple counts by its size, against that of the mean tuple.
             mean_mb = total_mb_s(graph) / max(graph.total_rate, ROUNDING)
             self.rates = self.links.rates / max(mean_mb, ROUNDING * ROUNDING)
-        self.own = np.diagonal(self.rates).copy()
+        self.own = np.asarray(self.rates.diagonal(), dtype=np.float64)
+        # Of many classes, each talks to a few: only these are looked at.
+        sparse = sp.csc_array(self.rates) if self.classes > FEW_CLASSES else None
+        self.near = None if sparse is None else Neighbours(sparse)
         _, first = np.unique(self.class_of, return_index=True)
         self.demand = np.stack(
             [
@@ -83,23 +98,38 @@ class ClassState:
     def set_counts(self, counts: IntArray) -> None:
         """Stand the classes as `counts` says."""
         self.counts = counts.copy()
-        self.pull = self.rates @ self.counts
+        self.pull = (self.rates if self.near is None else self.near.rates) @ self.counts
         self.load = self.demand @ self.counts
         if self.links is not None:
             self.links.stand(self.counts)
 
-    def move(self, what: int, origin: int, target: int) -> None:
-        """Move one instance of class `what`."""
-        self.moves += 1
-        self.counts[what, origin] -= 1
-        self.counts[what, target] += 1
-        rates = self.rates[:, what]
-        self.pull[:, origin] -= rates
-        self.pull[:, target] += rates
-        self.load[:, origin] -= self.demand[:, what]
-        self.load[:, target] += self.demand[:, what]
+    def move(self, what: int, origin: int, target: int, count: int = 1) -> None:
+        """Move instances of class `what`."""
+        self.work_s += MOVE_S
+        self.counts[what, origin] -= count
+        self.counts[what, target] += count
+        near: IntArray | slice = EVERY
+        if self.near is None:
+            rates = count * self.rates[:, what]
+        else:
+            near, of_one = self.near.of(what)
+            rates = count * of_one
+        self.pull[near, origin] -= rates
+        self.pull[near, target] += rates
+        demand = count * self.demand[:, what]
+        self.load[:, origin] -= demand
+        self.load[:, target] += demand
         if self.links is not None:
-            self.links.move(self.counts, what, origin, target)
+            self.links.move(self.counts, what, origin, target, count)
+
+    def looked(self, cells: int) -> None:
+        """Count the cells of the table that were looked at as work."""
+        self.work_s += CELL_S * cells
+
+    @property
+    def cells(self) -> int:
+        """Cells of the table of classes and nodes."""
+        return self.classes * self.nodes
 
     @property
     def internal(self) -> float:
@@ -107,13 +137,15 @@ class ClassState:
         inside = 0.5 * float((self.counts * (self.pull - self.own[:, None])).sum())
         return inside if self.local is None else inside + self.local.internal(self.counts)
 
-    def won(self) -> FloatArray:
+    def won(self, rows: Rows = EVERY) -> FloatArray:
         """Tuples per second that one more of each class (row) would keep on each node."""
-        return self.pull if self.local is None else self.pull + self.local.won(self.counts)
+        pull = self.pull[rows]
+        return pull if self.local is None else pull + self.local.won(self.counts, rows)
 
-    def lost(self) -> FloatArray:
+    def lost(self, rows: Rows = EVERY) -> FloatArray:
         """Tuples per second that one less of each class would take off each node, and `own`."""
-        return self.pull if self.local is None else self.pull + self.local.lost(self.counts)
+        pull = self.pull[rows]
+        return pull if self.local is None else pull + self.local.lost(self.counts, rows)
 
     def overloaded(self) -> IntArray:
         """Nodes that are over a limit; links are looked at by `excess` alone."""
@@ -124,10 +156,13 @@ class ClassState:
         over = float((np.maximum(self.load - self.allowed, 0.0) / self.scale).sum())
         return over if self.links is None else over + self.links.excess()
 
-    def fits(self, slack: FloatArray | float = 0.0) -> BoolArray:
+    def fits(self, slack: FloatArray | float = 0.0, rows: Rows = EVERY) -> BoolArray:
         """Whether one more of each class (row) fits on each node, `slack` above the limit."""
-        after = self.load[:, None, :] + self.demand[:, :, None]
-        return np.asarray((after <= (self.allowed + slack)[:, None, :]).all(axis=0))
+        demand, left = self.demand[:, rows], self.allowed + slack - self.load
+        fits = demand[0][:, None] <= left[0]
+        for resource in range(1, len(demand)):
+            fits &= demand[resource][:, None] <= left[resource]
+        return np.asarray(fits)
 
     def node_of(self, start: IntArray) -> IntArray:
         """Name the instances again, leaving as many as possible where they stand in `start`."""
@@ -144,6 +179,21 @@ class ClassState:
                     homeless.append(instance)
             node_of[homeless] = np.repeat(np.arange(self.nodes), wanted)
         return node_of
+
+
+class Neighbours:
+    """Rates between classes of which each talks to few others."""
+
+    def __init__(self, rates: sp.csc_array) -> None:
+        self.rates = sp.csr_array(rates)
+        self._ends = rates.indptr.astype(np.int64)
+        self._others = rates.indices.astype(np.int64)
+        self._values = np.asarray(rates.data, dtype=np.float64)
+
+    def of(self, what: int) -> tuple[IntArray, FloatArray]:
+        """Classes that exchange tuples with a class, and the rates of one instance."""
+        span = slice(int(self._ends[what]), int(self._ends[what + 1]))
+        return self._others[span], self._values[span]
 
 
 def class_rates(
@@ -201,17 +251,17 @@ class LocalFlows:
         """Tuples per second that stay on a node."""
         return float(((self.out @ counts) * (self.targets @ counts > 0)).sum())
 
-    def won(self, counts: IntArray) -> FloatArray:
+    def won(self, counts: IntArray, rows: Rows = EVERY) -> FloatArray:
         """Tuples per second that one more of each class keeps on each node."""
         sent, present = self.out @ counts, self.targets @ counts
-        won = self.out.T @ (present > 0) + self.targets.T @ (sent * (present == 0))
-        return np.asarray(won, dtype=np.float64)
+        out, targets = self.out.T[rows], self.targets.T[rows]
+        return np.asarray(out @ (present > 0) + targets @ (sent * (present == 0)))
 
-    def lost(self, counts: IntArray) -> FloatArray:
+    def lost(self, counts: IntArray, rows: Rows = EVERY) -> FloatArray:
         """Tuples per second that one less of each class takes off each node."""
         sent, present = self.out @ counts, self.targets @ counts
-        lost = self.out.T @ (present > 0) + self.targets.T @ (sent * (present == 1))
-        return np.asarray(lost, dtype=np.float64)
+        out, targets = self.out.T[rows], self.targets.T[rows]
+        return np.asarray(out @ (present > 0) + targets @ (sent * (present == 1)))
 
 
 class Links:
@@ -253,14 +303,16 @@ class Links:
         self.both = self.ends @ counts
         self.inside = 0.5 * (counts * (self.pull - self.own[:, None])).sum(axis=0)
 
-    def move(self, counts: IntArray, what: int, origin: int, target: int) -> None:
+    def move(self, counts: IntArray, what: int, origin: int, target: int, count: int = 1) -> None:
         """Follow a move that `counts` has made already."""
-        self.inside[origin] -= self.pull[what, origin] - self.own[what]
-        self.inside[target] += self.pull[what, target]
-        self.pull[:, origin] -= self.rates[:, what]
-        self.pull[:, target] += self.rates[:, what]
-        self.both[:, origin] -= self.ends[:, what]
-        self.both[:, target] += self.ends[:, what]
+        pairs = 0.5 * count * (count - 1) * self.own[what]
+        self.inside[origin] -= count * (self.pull[what, origin] - self.own[what]) - pairs
+        self.inside[target] += count * self.pull[what, target] + pairs
+        rates, ends = count * self.rates[:, what], count * self.ends[:, what]
+        self.pull[:, origin] -= rates
+        self.pull[:, target] += rates
+        self.both[:, origin] -= ends
+        self.both[:, target] += ends
 
     def excess(self) -> float:
         """Sum of what is above the capacities, relative to the largest."""

@@ -1,8 +1,8 @@
 """The best of several cheap starts, refined, shaken and refined again.
 
 Iterated local search (Lourenço, Martin, Stützle, Handbook of Metaheuristics, 2003): throw a few
-instances somewhere else, refine, keep what is better. The effort is counted in moves, so that equal
-seeds give equal plans on any machine.
+instances somewhere else, refine, keep what is better. The effort is counted by what is looked
+at and moved, so that equal seeds give equal plans on any machine.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from penstock.strategies.partition.annealing import slices
 from penstock.strategies.partition.class_state import ClassState
 from penstock.strategies.partition.growing import Growing
 from penstock.strategies.partition.metis import Metis
-from penstock.strategies.partition.refine import improve
+from penstock.strategies.partition.refine import TABLE_CELLS, improve
 from penstock.strategies.place.assignment_problem import Problem
 from penstock.strategies.place.branch_and_bound import search
 from penstock.strategies.place.longest_first import longest_first
 from penstock.strategies.place.spread import use_all
 
-#: Seconds that a move takes, about: a part of its own and one for each cell of the table.
-MOVE_S, CELL_S = 8e-5, 1.2e-8
+#: Largest number of instance pairs for which METIS is run twice.
+TWICE_PAIRS = 300_000
 
 #: Largest number of instances that are searched exactly, and the steps that it may take.
 PROVABLE, PROOF_STEPS = 32, 1500
@@ -51,7 +51,7 @@ def best_placement(
         Largest use of any resource of a node, as a fraction.
     rng : numpy.random.Generator
     effort_s : float
-        Seconds that the search may take on an ordinary core, turned into a number of moves.
+        Seconds that the search may take on an ordinary core, told by what it looks at.
     keep_all : bool
         Use every node.
     starts : sequence of array of int
@@ -67,7 +67,6 @@ def best_placement(
     if keep_all:
         tried = [use_all(graph, cluster, placement) for placement in tried]
     state = ClassState(graph, cluster, tried[0], limit, real=True)
-    moves = effort_s / (MOVE_S + CELL_S * state.classes * state.nodes)
     best: tuple[float, float, IntArray] | None = None
     for placement in tried:
         state.stand(placement)
@@ -77,7 +76,8 @@ def best_placement(
             best = found
     assert best is not None
     state.set_counts(best[2])
-    _shake(state, rng, int(moves), keep_all)
+    if state.cells <= TABLE_CELLS:
+        _shake(state, rng, effort_s, keep_all)
     if len(graph) <= PROVABLE:
         _prove(state, graph, cluster, limit, keep_all)
     return state.node_of(starts[-1] if starts else tried[0])
@@ -104,19 +104,20 @@ def _partitions(graph: InstanceGraph, cluster: Cluster, rng: np.random.Generator
     found = [usable[Growing().partition(graph, weights, share, rng)]]
     if pairs_of(graph) <= CHEAP_PAIRS:
         # A seed of its own, so that the first is the partition that `exact_limit` was measured on.
-        for scheme in ("advised", "bisection"):
+        schemes = ("advised", "bisection") if pairs_of(graph) <= TWICE_PAIRS else ("advised",)
+        for scheme in schemes:
             metis = Metis(scheme=scheme)
             found.append(usable[metis.partition(graph, weights, share, np.random.default_rng(0))])
     return found
 
 
-def _shake(state: ClassState, rng: np.random.Generator, moves: int, keep_all: bool) -> None:
-    """Spend the remaining moves on throwing a few instances about and refining again."""
+def _shake(state: ClassState, rng: np.random.Generator, effort_s: float, keep_all: bool) -> None:
+    """Spend an effort on throwing a few instances about and refining again."""
     best = (state.excess(), -state.internal, state.counts.copy())
     total = int(state.counts.sum())
     usual = int(np.clip(total // 15, 2, 20))
-    until, turn = state.moves + moves, 0
-    while state.moves < until:
+    until_s, turn = state.work_s + effort_s, 0
+    while state.work_s < until_s:
         # Now and then a throw that is large enough to leave the valley altogether.
         turn += 1
         most = usual if turn % 4 else max(usual, total // 2)
@@ -127,8 +128,6 @@ def _shake(state: ClassState, rng: np.random.Generator, moves: int, keep_all: bo
             if target != origin and not (keep_all and state.counts[:, origin].sum() <= 1):
                 state.move(what, origin, target)
         improve(state, passes=3, keep_all=keep_all)
-        # A refinement that finds nothing still costs about as much as it looks at.
-        state.moves += 10
         found = (state.excess(), -state.internal, state.counts.copy())
         if found[:2] < best[:2]:
             best = found

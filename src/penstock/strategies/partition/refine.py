@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.common.arrays import BoolArray, FloatArray, IntArray
+from penstock.common.arrays import FloatArray, IntArray
 from penstock.model import Cluster, InstanceGraph
 from penstock.strategies.partition.class_state import ClassState
 
@@ -66,7 +66,7 @@ def improve(state: ClassState, *, passes: int = 8, keep_all: bool = False) -> No
     settle(state, keep_all)
     relieve_links(state, keep_all)
     threshold = NOTHING * max(float(state.rates.sum()), 1.0)
-    table = state.classes * state.nodes <= TABLE_CELLS
+    table = state.cells <= TABLE_CELLS
     for _ in range(passes):
         before = state.internal
         if table:
@@ -93,14 +93,21 @@ def repair(
 
 
 def settle(state: ClassState, keep_all: bool = False) -> None:
-    """`repair` on a state that is already built; ends, because every move lowers the excess."""
-    over = state.overloaded()
-    while len(over):
-        step = _relief(state, over, keep_all)
-        if step is None:
+    """`repair` on a state that is already built; ends, because every move lowers the excess.
+
+    Node by node, the worst first, and again while that helps. On large tables once, and only by
+    moves that fit.
+    """
+    large = state.cells > TABLE_CELLS
+    while len(over := state.overloaded()):
+        above = (np.maximum(state.load - state.allowed, 0.0) / state.scale)[:, over].sum(axis=0)
+        moved = False
+        for origin in over[np.argsort(-above, kind="stable")].tolist():
+            while (step := _relief(state, origin, keep_all, large)) is not None:
+                state.move(*step)
+                moved = True
+        if large or not moved:
             return
-        state.move(*step)
-        over = state.overloaded()
 
 
 def relieve_links(state: ClassState, keep_all: bool = False) -> None:
@@ -118,59 +125,43 @@ def relieve_links(state: ClassState, keep_all: bool = False) -> None:
         state.move(what, origin, target)
 
 
-def _relief(state: ClassState, over: IntArray, keep_all: bool) -> tuple[int, int, int] | None:
-    """Pick the cheapest move off the worst node that fits, or else lowers the excess most."""
-    above = (np.maximum(state.load - state.allowed, 0.0) / state.scale)[:, over].sum(axis=0)
-    fits, cheapest = state.fits(), None
-    for origin in over[np.argsort(-above, kind="stable")].tolist():
-        if keep_all and state.counts[:, origin].sum() <= 1:
-            continue
-        short = state.load[:, origin] > state.allowed[:, origin]
-        movable = (state.counts[:, origin] > 0) & (state.demand[short] > 0).any(axis=0)
-        open_ = fits & movable[:, None]
-        open_[:, origin] = False
-        if open_.any():
-            gain = state.won() - (state.lost()[:, origin] - state.own)[:, None]
-            score = np.where(open_, gain, -np.inf)
-            what, target = divmod(int(np.argmax(score)), state.nodes)
-            return what, origin, target
-        cheapest = cheapest or _cheapest_targets(state)
-        step = _least_excess(state, origin, movable, *cheapest)
-        if step is not None:
-            return step
-    return None
-
-
-def _cheapest_targets(state: ClassState) -> tuple[IntArray, FloatArray]:
-    """Two nodes on which one more of each class adds least to the excess, and how much it adds."""
-    standing = np.maximum(state.load - state.allowed, 0) / state.scale
-    targets = np.zeros((state.classes, 2), dtype=np.int64)
-    growth = np.zeros((state.classes, 2))
-    for what in range(state.classes):
-        grown = np.maximum(state.load + state.demand[:, what, None] - state.allowed, 0)
-        added = (grown / state.scale - standing).sum(axis=0)
-        two = np.argpartition(added, 1)[:2] if state.nodes > 2 else np.arange(state.nodes)
-        targets[what] = two[np.argsort(added[two], kind="stable")][[0, -1]]
-        growth[what] = added[targets[what]]
-    return targets, growth
-
-
-def _least_excess(
-    state: ClassState, origin: int, movable: BoolArray, targets: IntArray, growth: FloatArray
+def _relief(
+    state: ClassState, origin: int, keep_all: bool, fitting: bool
 ) -> tuple[int, int, int] | None:
-    """Pick the move off an overloaded node that lowers the excess most, if any lowers it."""
-    load, allowed, scale = state.load[:, origin], state.allowed[:, origin], state.scale[:, 0]
-    over = np.maximum(load - allowed, 0)
-    without = np.maximum(load[:, None] - state.demand - allowed[:, None], 0)
-    fallen = ((over[:, None] - without) / scale[:, None]).sum(axis=0)
-    second = (targets[:, 0] == origin).astype(np.int64)
-    rows = np.arange(state.classes)
-    elsewhere = targets[rows, second]
-    change = np.where(movable & (elsewhere != origin), growth[rows, second] - fallen, np.inf)
-    what = int(np.argmin(change))
-    if change[what] >= -1e-9 * state.excess():
+    """Pick the cheapest move off an overloaded node that fits, or else lowers the excess most."""
+    short = state.load[:, origin] > state.allowed[:, origin]
+    if not short.any() or (keep_all and state.counts[:, origin].sum() <= 1):
         return None
-    return what, origin, int(elsewhere[what])
+    rows = np.flatnonzero((state.counts[:, origin] > 0) & (state.demand[short] > 0).any(axis=0))
+    if not len(rows):
+        return None
+    state.looked(len(rows) * state.nodes)
+    open_ = state.fits(rows=rows)
+    open_[:, origin] = False
+    if not open_.any():
+        return None if fitting else _least_excess(state, origin, rows)
+    gain = state.won(rows) - (state.lost(rows)[:, origin] - state.own[rows])[:, None]
+    row, target = divmod(int(np.argmax(np.where(open_, gain, -np.inf))), state.nodes)
+    return int(rows[row]), origin, target
+
+
+def _least_excess(state: ClassState, origin: int, rows: IntArray) -> tuple[int, int, int] | None:
+    """Pick the move off an overloaded node that lowers the excess most, if any lowers it."""
+    scale, demand = state.scale[:, 0], state.demand[:, rows]
+    room = state.allowed[:, origin] - state.load[:, origin]
+    without = np.maximum(-room[:, None] - demand, 0)
+    fallen = ((np.maximum(-room, 0)[:, None] - without) / scale[:, None]).sum(axis=0)
+    standing = np.maximum(state.load - state.allowed, 0) / state.scale
+    best, step = -1e-9 * state.excess(), None
+    for at, what in enumerate(rows.tolist()):
+        grown = np.maximum(state.load + demand[:, at, None] - state.allowed, 0) / state.scale
+        added = (grown - standing).sum(axis=0)
+        added[origin] = np.inf
+        target = int(np.argmin(added))
+        change = float(added[target] - fallen[at])
+        if change < best:
+            best, step = change, (what, origin, target)
+    return step
 
 
 def _pass(state: ClassState, keep_all: bool, threshold: float) -> None:
@@ -206,6 +197,7 @@ def _best_move(
     keep_all: bool,
 ) -> tuple[int, int, int, float] | None:
     """Best gain over all classes; from the overloaded node if there is one."""
+    state.looked(state.classes * state.nodes)
     movable = state.counts > locked
     if keep_all:
         movable &= state.counts.sum(axis=0) > 1
@@ -250,17 +242,49 @@ def _best_move(
 
 
 def _sweep(state: ClassState, keep_all: bool, threshold: float) -> None:
-    """Look at every instance once and move it where it talks most, if that gains and fits."""
+    """Look at every class once, and move its instances where they talk most, if they fit there.
+
+    What moves within a class changes none of its own gains, so that one look at the nodes serves
+    all of it; a class that talks to itself, or prefers local targets, is looked at for each move.
+    """
     for what in range(state.classes):
-        for origin in np.flatnonzero(state.counts[what]).tolist():
-            for _ in range(int(state.counts[what, origin])):
-                if keep_all and state.counts[:, origin].sum() <= 1:
-                    break
-                after = state.load + state.demand[:, what, None]
-                gain = state.won()[what] - (state.lost()[what, origin] - state.own[what])
-                gain = np.where((after <= state.allowed).all(axis=0), gain, -np.inf)
-                gain[origin] = -np.inf
-                target = int(np.argmax(gain))
-                if gain[target] <= threshold:
-                    break
-                state.move(what, origin, target)
+        alone = state.own[what] > 0 or state.local is not None
+        for _ in range(int(state.counts[what].sum()) if alone else 1):
+            if not _move_class(state, what, keep_all, threshold, once=alone):
+                break
+
+
+def _move_class(
+    state: ClassState, what: int, keep_all: bool, threshold: float, *, once: bool
+) -> bool:
+    """Move instances of a class, or `once` one of them, while that gains; whether any moved.
+
+    Those that lose least go first, to the node that wins most, until it is full.
+    """
+    state.looked(3 * state.nodes)
+    rows = np.array([what])
+    won, lost = state.won(rows)[0], state.lost(rows)[0] - state.own[what]
+    targets = np.flatnonzero(state.fits(rows=rows)[0])
+    targets = targets[np.argsort(-won[targets], kind="stable")].tolist()
+    origins = np.flatnonzero(state.counts[what])
+    needed, any_moved = state.demand[:, what] > 0, False
+    demand = state.demand[needed, what]
+    for origin in origins[np.argsort(lost[origins], kind="stable")].tolist():
+        spare = int(state.counts[what, origin])
+        if keep_all:
+            spare = min(spare, int(state.counts[:, origin].sum()) - 1)
+        at = 0
+        while spare > 0 and at < len(targets) and won[targets[at]] - lost[origin] > threshold:
+            target = targets[at]
+            left = state.allowed[needed, target] - state.load[needed, target]
+            count = min(spare, int((left / demand).min()))
+            if target == origin or count < 1:
+                at += 1
+                continue
+            state.move(what, origin, target, 1 if once else count)
+            if once:
+                return True
+            any_moved, spare = True, spare - count
+        # What is full stays full for those that come later; this node itself may take them.
+        targets = [node for node in targets[:at] if node == origin] + targets[at:]
+    return any_moved

@@ -54,6 +54,31 @@ class _Items:
     of: IntArray
 
 
+@dataclass(frozen=True)
+class _Nodes:
+    """Nodes of equal room, together: room, slots, whether they come late, and who they are."""
+
+    room: FloatArray
+    slots: IntArray
+    late: BoolArray
+    members: list[IntArray]
+
+    @property
+    def size(self) -> IntArray:
+        """Nodes of each kind."""
+        return np.array([len(members) for members in self.members], dtype=np.int64)
+
+    @classmethod
+    def of(cls, room: FloatArray, slots: IntArray, late: BoolArray) -> _Nodes:
+        """Gather equal nodes, and leave out those that hold nothing."""
+        able = np.flatnonzero((slots > 0) & (room > 0).any(axis=1))
+        marks = np.column_stack([room, slots, late])[able]
+        kinds, of, count = np.unique(marks, axis=0, return_inverse=True, return_counts=True)
+        order = np.argsort(np.asarray(of).reshape(-1), kind="stable")
+        members = np.split(able[order], np.cumsum(count)[:-1]) if len(able) else []
+        return cls(kinds[:, :-2], kinds[:, -2].astype(np.int64), kinds[:, -1] > 0, members)
+
+
 def pack(
     graph: InstanceGraph,
     cluster: Cluster,
@@ -97,8 +122,9 @@ def pack(
     if preferred is not None:
         late[preferred] = False
     best: Packing | None = None
+    nodes = _Nodes.of(room, slots, late)
     for way in _ways(items, room):
-        found = _fill(items, room, slots, late, way)
+        found = _fill(items, nodes, way)
         if found is not None and (best is None or len(found.nodes) < len(best.nodes)):
             best = found
             if len(best.nodes) <= enough:
@@ -135,34 +161,57 @@ def _ways(items: _Items, room: FloatArray) -> Iterator[_Way]:
                 yield _Way(np.where(wanted > 0, scarce**exponent, 0.0), by_room, by_trial)
 
 
-def _fill(
-    items: _Items, room: FloatArray, slots: IntArray, late: BoolArray, way: _Way
-) -> Packing | None:
+def _fill(items: _Items, nodes: _Nodes, way: _Way) -> Packing | None:
     """Fill one node after the other; None when something is left over."""
     count = items.count.copy()
     left = (items.demand * count[:, None]).sum(axis=0)
     placed: list[tuple[int, IntArray]] = []
-    open_ = (slots > 0) & (room > 0).any(axis=1)
-    while count.any() and open_.any():
-        takes = (np.minimum(room, left) * way.weights).sum(axis=1)
-        order = np.lexsort((-takes, late, ~open_))
-        nodes = _one_of_each(room, slots, order[: open_.sum()], late) if way.by_trial else order[:1]
-        tries = [_fill_node(items, count, room[n], int(slots[n]), way) for n in nodes]
-        best = int(np.argmax([(taken @ items.demand @ way.weights) for taken in tries]))
-        node, taken = int(nodes[best]), tries[best]
-        open_[node] = False
+    used = np.zeros(len(nodes.members), dtype=np.int64)
+    while count.any():
+        open_ = np.flatnonzero(used < nodes.size)
+        if not len(open_):
+            break
+        takes = (np.minimum(nodes.room[open_], left) * way.weights).sum(axis=1)
+        first = np.array([nodes.members[kind][used[kind]] for kind in open_.tolist()])
+        order = open_[np.lexsort((first, -takes, nodes.late[open_]))]
+        # One of each kind on trial, preferred nodes alone while there are any.
+        kinds = order[nodes.late[order] == nodes.late[order[0]]] if way.by_trial else order[:1]
+        tries = [
+            _fill_node(items, count, nodes.room[kind], int(nodes.slots[kind]), way)
+            for kind in kinds.tolist()
+        ]
+        best = int(np.argmax([taken @ items.demand @ way.weights for taken in tries]))
+        kind, taken = int(kinds[best]), tries[best]
+        # The next nodes of the kind take the same as long as nothing runs short.
+        times = _repeats(count, left, items, nodes.room.max(axis=0), taken, tries)
+        times = min(times, int(nodes.size[kind] - used[kind]))
         if taken.any():
-            placed.append((node, taken))
-            count -= taken
-            left = np.maximum(left - taken @ items.demand, 0.0)
+            chosen = nodes.members[kind][used[kind] : used[kind] + times].tolist()
+            placed += [(node, taken) for node in chosen]
+        used[kind] += times
+        count = count - times * taken
+        left = np.maximum(left - times * (taken @ items.demand), 0.0)
     return None if count.any() else _labelled(items, placed)
 
 
-def _one_of_each(room: FloatArray, slots: IntArray, order: IntArray, late: BoolArray) -> IntArray:
-    """Return the first node of each kind, preferred nodes alone while there are any."""
-    first = order[late[order] == late[order[0]]]
-    _, at = np.unique(np.column_stack([room, slots])[first], axis=0, return_index=True)
-    return np.asarray(first[np.sort(at)])
+def _repeats(
+    count: IntArray,
+    left: FloatArray,
+    items: _Items,
+    most: FloatArray,
+    taken: IntArray,
+    tries: list[IntArray],
+) -> int:
+    """Nodes in a row that are filled alike: all that was tried is there each time, and demand."""
+    some = taken > 0
+    if not some.any():
+        return 1
+    spare = (count - np.maximum.reduce(tries))[some] // taken[some]
+    amount = taken @ items.demand
+    felt = amount > ROOM
+    ample = (left - most)[felt] / amount[felt]
+    again = min(float(spare.min()), float(ample.min(initial=np.inf)))
+    return 1 + max(int(again), 0)
 
 
 def _fill_node(

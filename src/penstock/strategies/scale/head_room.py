@@ -103,7 +103,7 @@ def _by_room(graph: InstanceGraph, cluster: Cluster, preferred: IntArray | None)
         (graph.io_mb_s, cluster.io_mb_s),
     ):
         if demand.sum() > 0:
-            room = np.minimum(room, capacity / demand.sum())
+            room = np.minimum(room, capacity / max(float(demand.sum()), 1e-12))
     last = np.ones(len(cluster))
     if preferred is not None:
         last[preferred] = 0.0
