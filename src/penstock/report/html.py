@@ -1,4 +1,4 @@
-"""The skeleton of every HTML page: one file that loads nothing and runs no script."""
+"""The skeleton of every HTML page: one file that loads nothing, and runs only its own script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from penstock.report.text import escape
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def html_page(title: str, parts: Iterable[str], *, head: str = "") -> str:
+def html_page(
+    title: str,
+    parts: Iterable[str],
+    *,
+    head: str = "",
+    style: str = STYLE,
+    policy: str = POLICY,
+) -> str:
     """Write a page of its parts, empty ones left out.
 
     Parameters
@@ -24,13 +31,17 @@ def html_page(title: str, parts: Iterable[str], *, head: str = "") -> str:
         What stands in the body, as HTML.
     head : str
         More of the head, as HTML.
+    style : str
+        Its style sheet.
+    policy : str
+        What a browser may load and run; by default nothing but the style.
     """
     return (
         '<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml" lang="en">\n<head>\n'
         '<meta charset="utf-8"/>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}"/>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}"/>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n{head}"
+        f"<title>{escape(title)}</title>\n<style>{style}</style>\n{head}"
         "</head>\n<body>\n" + "\n".join(part for part in parts if part) + "\n</body>\n</html>\n"
     )
 

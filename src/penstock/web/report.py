@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.common.errors import PenstockError
-from penstock.report.html import write_page
+from penstock.report.html import html_page, write_page
 from penstock.report.summary import summarise
-from penstock.report.text import escape
 from penstock.store.records import BatchRecord, RunRecords
 from penstock.web import STATIC
 from penstock.web.frame import STATE_WINDOW, WINDOW, Detail, frame_of
@@ -115,16 +114,13 @@ def _page(title: str, held: dict[str, Any]) -> str:
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "base-uri 'none'; form-action 'none'"
     )
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}"/>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
-        '<meta name="color-scheme" content="light dark"/>\n'
-        f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        '<div id="app"><p>Loading.</p></div>\n'
-        f'<script type="application/json" id="penstock-data">{data}</script>\n'
-        f"<script>{script}</script>\n</body>\n</html>\n"
+    parts = (
+        '<div id="app"><p>Loading.</p></div>',
+        f'<script type="application/json" id="penstock-data">{data}</script>',
+        f"<script>{script}</script>",
     )
+    schemes = '<meta name="color-scheme" content="light dark"/>\n'
+    return html_page(title, parts, head=schemes, style=style, policy=policy)
 
 
 def _static(name: str) -> str:
