@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from penstock import spark as engine
 from penstock.experiments.chaos_processes import outcome_of
-from penstock.experiments.chaos_trial import SOON_NOTICED, trial
+from penstock.experiments.chaos_trial import TRIAL_CONF, trial
 from penstock.faults.fault import Fault
 from penstock.model import Cluster, Keep, Plan
 from penstock.strategies import Request
@@ -81,7 +81,7 @@ def main() -> None:
     """Run everything on one cluster."""
     results: dict[str, Any] = {}
     started = time.monotonic()
-    with engine.cluster(engine.embedded(NODES, 1, 900), conf=SOON_NOTICED) as spark:
+    with engine.cluster(engine.embedded(NODES, 1, 900), conf=TRIAL_CONF) as spark:
         for name, (app, parity, every, faults) in RUNS.items():
             parsed = tuple(Fault.parse(text) for text in faults)
             outcome = trial(spark, Schedule(name, app, parsed, parity=parity, every=every))

@@ -186,8 +186,8 @@ def _outcomes(
     with pyspark_needed():
         from penstock import spark as engine
         from penstock.experiments.chaos_processes import MEMORY_MB, outcome_of
-        from penstock.experiments.chaos_trial import SOON_NOTICED
-    with engine.cluster(engine.embedded(nodes, 1, MEMORY_MB), conf=SOON_NOTICED) as spark:
+        from penstock.experiments.chaos_trial import TRIAL_CONF
+    with engine.cluster(engine.embedded(nodes, 1, MEMORY_MB), conf=TRIAL_CONF) as spark:
         for schedule in chosen:
             stop.check()
             if time.monotonic() > deadline:

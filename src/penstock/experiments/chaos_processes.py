@@ -25,7 +25,7 @@ import psutil
 
 from penstock.experiments.chaos_trial import (
     LIMIT_S,
-    SOON_NOTICED,
+    TRIAL_CONF,
     TrialOutcome,
     app_of,
     compared,
@@ -202,14 +202,14 @@ def main(asked: dict[str, Any]) -> None:
     schedule, folder = Schedule.from_dict(asked["schedule"]), Path(asked["folder"])
     nodes = int(asked["nodes"])
     if schedule.standalone:
-        conf = {**SOON_NOTICED, "spark.executor.memory": f"{MEMORY_MB}m"}
+        conf = {**TRIAL_CONF, "spark.executor.memory": f"{MEMORY_MB}m"}
         with (
             standalone(folder / "cluster", nodes, MEMORY_MB) as master,
             cluster(master, conf=conf) as spark,
         ):
             outcome = trial(spark, schedule, folder=folder, executors=nodes, back_s=NONE_COMES_S)
     else:
-        with cluster(embedded(nodes, 1, MEMORY_MB), conf=SOON_NOTICED) as spark:
+        with cluster(embedded(nodes, 1, MEMORY_MB), conf=TRIAL_CONF) as spark:
             outcome = trial(spark, schedule, folder=folder)
     (folder / OUTCOME).write_text(json.dumps(outcome.to_dict()), encoding="utf-8")
 

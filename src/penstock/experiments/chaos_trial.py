@@ -42,11 +42,17 @@ BACK_S = 90.0
 #: times as many rows come as it can take then.
 LOAD_ROWS, LOAD_QUEUE, LOAD_INTERVAL_S, OVERLOAD = 20_000, 400, 0.5, 10
 
-#: Configuration of a session that notices within half a minute that an executor is silent.
-SOON_NOTICED = {
+#: For JVMs that live for minutes at most: optimising their code costs more than it gains.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+#: Configuration of a session for trials: it notices within half a minute that an executor is
+#: silent, and starts executors in place of those that are killed with little work.
+TRIAL_CONF = {
     "spark.network.timeout": "30s",
     "spark.network.timeoutInterval": "5s",
     "spark.executor.heartbeatInterval": "5s",
+    "spark.driver.extraJavaOptions": _SHORT_LIVED,
+    "spark.executor.extraJavaOptions": _SHORT_LIVED,
 }
 
 
