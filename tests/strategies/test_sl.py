@@ -26,7 +26,6 @@ from penstock.model import (
     expand,
 )
 from penstock.strategies import Request, make_plan
-from penstock.strategies.loads import exact_limit, max_load_inside
 from penstock.strategies.partition.quantum_swarm import (
     QuantumSwarm,
     contraction,
@@ -37,7 +36,7 @@ from penstock.strategies.partition.quantum_swarm import (
 from penstock.strategies.place.matching import Matching, assign
 from penstock.strategies.sl import SlStream
 from penstock.strategies.trigger.better_scheme import BetterScheme, cpu_and_memory
-from penstock.testing.partitioner_checks import equal, streams
+from penstock.testing.partitioner_checks import equal
 from penstock.testing.scenarios import every_grouping, wordcount
 
 
@@ -322,27 +321,6 @@ class TestStrategy:
         assert isinstance(plan, Plan)
         assert plan.after.nodes_used == 4
         assert plan.after.max_node_load <= 0.8 + 1e-9
-
-    @pytest.mark.parametrize("polish", [0, 8])
-    def test_exact_nodes(self, polish: int) -> None:
-        request = Request(streams(5, 8), Cluster.of(6, processes=2), exact_nodes=True)
-        plan = SlStream(polish=polish).plan(request)
-        assert isinstance(plan, Plan)
-        assert plan.after.nodes_used == 6
-        reached = max_load_inside(request.graph, request.cluster, plan.node_of)
-        assert reached <= exact_limit(request) + 1e-9
-
-    def test_polish_does_not_add_traffic(self) -> None:
-        for topology in (streams(4, 6), every_grouping(), wordcount(8)):
-            plain, polished = (
-                SlStream(polish=passes).plan(
-                    Request(topology, Cluster.of(4), exact_nodes=True, rng=np.random.default_rng(1))
-                )
-                for passes in (0, 8)
-            )
-            assert isinstance(plain, Plan)
-            assert isinstance(polished, Plan)
-            assert polished.after.across_per_s <= plain.after.across_per_s * (1 + 1e-9)
 
     def test_keeps_its_plan_when_nothing_changed(self) -> None:
         request = Request(stream(2700), Cluster.of(9, cpu_cores=1.0))

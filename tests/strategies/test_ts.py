@@ -26,7 +26,6 @@ from penstock.model import (
     expand,
 )
 from penstock.strategies import Request, make_plan
-from penstock.strategies.loads import exact_limit, max_load_inside
 from penstock.strategies.partition import spectral
 from penstock.strategies.partition.spectral import Laplacian, Spectral, embedding, fill_shares
 from penstock.strategies.place.fewest_nodes import FewestNodes
@@ -314,27 +313,6 @@ class TestStrategy:
         assert plan.after.nodes_used == 2
         assert plan.after.max_node_load <= 0.7
         assert len(plan.active) == 2
-
-    @pytest.mark.parametrize("polish", [0, 8])
-    def test_exact_nodes(self, polish: int) -> None:
-        request = Request(streams(5, 8), Cluster.of(6, processes=2), exact_nodes=True)
-        plan = TsStream(polish=polish).plan(request)
-        assert isinstance(plan, Plan)
-        assert plan.after.nodes_used == 6
-        reached = max_load_inside(request.graph, request.cluster, plan.node_of)
-        assert reached <= exact_limit(request) + 1e-9
-
-    def test_polish_does_not_add_traffic(self) -> None:
-        for topology in (streams(4, 6), every_grouping(), wordcount(8)):
-            plain, polished = (
-                TsStream(polish=passes).plan(
-                    Request(topology, Cluster.of(4), exact_nodes=True, rng=np.random.default_rng(1))
-                )
-                for passes in (0, 8)
-            )
-            assert isinstance(plain, Plan)
-            assert isinstance(polished, Plan)
-            assert polished.after.across_per_s <= plain.after.across_per_s * (1 + 1e-9)
 
     def test_keeps_its_plan_when_nothing_changed(self) -> None:
         request = Request(stream(1300), Cluster.of(8, cpu_cores=1.0))
