@@ -31,6 +31,7 @@ from penstock.model.operator import SHAREABLE
 from penstock.strategies import Request
 
 try:
+    from hypothesis import HealthCheck, settings
     from hypothesis import strategies as st
 except ImportError as missing:  # pragma: no cover
     raise ImportError(
@@ -39,6 +40,15 @@ except ImportError as missing:  # pragma: no cover
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
+
+#: How the contract suites draw requests: few of them, because each is planned.
+FEW = settings(
+    max_examples=15,
+    deadline=None,
+    database=None,
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 
 @st.composite

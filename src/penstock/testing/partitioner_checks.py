@@ -17,9 +17,6 @@ Check = Callable[[Partitioner], None]
 #: A group may exceed its share of the weight by this fraction, and by one instance.
 SLACK = 0.6
 
-#: Graphs that the generated check draws.
-EXAMPLES = 15
-
 
 def check_partitioner(partitioner: Partitioner) -> None:
     """Run every check of `PARTITIONER_CHECKS`.
@@ -111,20 +108,12 @@ def check_larger_graph(partitioner: Partitioner) -> None:
 
 def check_generated_graphs(partitioner: Partitioner) -> None:
     """Check that hypothesis finds no graph whose groups are invalid."""
-    from hypothesis import HealthCheck, given, settings
+    from hypothesis import given
     from hypothesis import strategies as st
 
-    from penstock.testing.generate import requests
+    from penstock.testing.generate import FEW, requests
 
-    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        database=None,
-        report_multiple_bugs=False,
-        suppress_health_check=slow,
-    )
+    @FEW
     @given(requests(cyclic=None), st.lists(st.integers(1, 4), min_size=1, max_size=6))
     def run(request: object, parts: list[int]) -> None:
         graph = request.graph  # type: ignore[attr-defined]

@@ -18,9 +18,6 @@ from penstock.testing.scenarios import SCENARIOS, every_grouping, mixed_cluster,
 
 Check = Callable[[Placer], None]
 
-#: Requests that the generated check draws.
-EXAMPLES = 15
-
 
 def check_placer(placer: Placer) -> None:
     """Run every check of `PLACER_CHECKS`.
@@ -94,20 +91,12 @@ def check_nowhere_to_go(placer: Placer) -> None:
 
 def check_generated_requests(placer: Placer) -> None:
     """Check that hypothesis finds no groups that are not placed."""
-    from hypothesis import HealthCheck, given, settings
+    from hypothesis import given
     from hypothesis import strategies as st
 
-    from penstock.testing.generate import requests
+    from penstock.testing.generate import FEW, requests
 
-    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        database=None,
-        report_multiple_bugs=False,
-        suppress_health_check=slow,
-    )
+    @FEW
     @given(requests(cyclic=None), st.integers(1, 6))
     def run(request: Request, count: int) -> None:
         _place(placer, request.graph, count, request.cluster)

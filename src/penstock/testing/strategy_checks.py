@@ -37,9 +37,6 @@ from penstock.testing.scenarios import (
 
 Check = Callable[[Strategy], None]
 
-#: Requests that the generated check draws.
-EXAMPLES = 15
-
 #: Load from which a strategy may pay with traffic for relief; no strategy here has a lower limit.
 BUSY = 0.65
 
@@ -187,19 +184,11 @@ def check_replan_with_other_operators(strategy: Strategy) -> None:
 
 def check_generated_requests(strategy: Strategy) -> None:
     """Check that hypothesis finds no plan that is invalid, unrepeatable or gets worse."""
-    from hypothesis import HealthCheck, given, settings
+    from hypothesis import given
 
-    from penstock.testing.generate import again, requests
+    from penstock.testing.generate import FEW, again, requests
 
-    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        database=None,
-        report_multiple_bugs=False,
-        suppress_health_check=slow,
-    )
+    @FEW
     @given(requests(exact_nodes=None))
     def run(request: Request) -> None:
         plan = _valid(strategy, again(request, 1))
