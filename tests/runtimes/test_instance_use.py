@@ -19,6 +19,7 @@ from penstock.runtimes.spark.instance_use import (
     tuples_by_tier,
 )
 from penstock.runtimes.spark.jvm import TaskFact
+from penstock.runtimes.spark.operator_records import node_records
 from penstock.store.records import InstanceRecord
 
 CLUSTER = Cluster((Node("a", mem_mb=100.0), Node("b", mem_mb=100.0)))
@@ -67,6 +68,17 @@ def test_use_of_nodes_in_parts_of_what_they_have() -> None:
     assert found["a"].network == pytest.approx(0.1)
     assert found["a"].io == pytest.approx(0.1)
     assert found["gone"].mem is None
+
+
+def test_records_of_nodes_tell_what_their_disks_did() -> None:
+    records = [InstanceRecord("run", 0, "in", i, "a", cpu_ms=250.0) for i in range(2)]
+    uses = [use("in", i, "a", disk_bytes=50_000_000) for i in range(2)]
+    found = node_records("run", 0, CLUSTER, records, 2.0, uses)
+    assert [(one.node, one.cpu, one.io) for one in found] == [
+        ("a", pytest.approx(0.0625), pytest.approx(0.1)),
+        ("b", 0.0, None),
+    ]
+    assert node_records("run", 0, CLUSTER, records, 2.0)[0].io is None
 
 
 def test_who_waits_is_not_busy() -> None:

@@ -309,7 +309,9 @@ class BatchLoop:
             }
         return replace(
             observed,
-            nodes=node_records(execution.id, number, cluster, observed.instances, interval_s),
+            nodes=node_records(
+                execution.id, number, cluster, observed.instances, interval_s, observed.uses
+            ),
             operators=operator_records(
                 execution.id, execution.job_graph, result, driver.progress.watermarks, state
             ),

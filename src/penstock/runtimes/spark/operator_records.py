@@ -9,6 +9,7 @@ from penstock.engine.job_graph import JobGraph
 from penstock.engine.results import BatchResult
 from penstock.engine.state.registry import StateRegistry
 from penstock.model import Cluster
+from penstock.runtimes.spark.instance_use import InstanceUse, node_use
 from penstock.state.backup.catalog import DRIVER, LOST
 from penstock.store import InstanceRecord, NodeRecord, OperatorRecord
 
@@ -100,11 +101,21 @@ def state_of(
 
 
 def node_records(
-    run: str, batch: int, cluster: Cluster, instances: Sequence[InstanceRecord], interval_s: float
+    run: str,
+    batch: int,
+    cluster: Cluster,
+    instances: Sequence[InstanceRecord],
+    interval_s: float,
+    uses: Sequence[InstanceUse] = (),
 ) -> tuple[NodeRecord, ...]:
-    """Say of each node that is there how much of its CPU and memory the batch used.
+    """Say of each node that is there how much of its CPU, memory and disk the batch used.
 
     Memory is the largest Python worker of each executor, over the memory of the node.
+
+    Parameters
+    ----------
+    uses : sequence of InstanceUse
+        Without them, nothing is said of disks.
     """
     busy_ms: dict[str, float] = {}
     memory: dict[str, dict[str, int]] = {}
@@ -112,6 +123,7 @@ def node_records(
         busy_ms[one.node] = busy_ms.get(one.node, 0.0) + (one.cpu_ms or 0.0)
         workers = memory.setdefault(one.node, {})
         workers[one.executor] = max(workers.get(one.executor, 0), one.mem_bytes or 0)
+    disks = {name: use.io for name, use in node_use(uses, busy_ms, cluster, interval_s).items()}
     records = []
     for node in cluster.nodes:
         able_ms = node.cpu_cores * interval_s * 1000.0
@@ -123,6 +135,7 @@ def node_records(
                 node.name,
                 cpu=busy_ms.get(node.name, 0.0) / able_ms if able_ms > 0 else None,
                 mem=held / (node.mem_mb * 1e6) if node.mem_mb > 0 and held else None,
+                io=disks.get(node.name),
             )
         )
     return tuple(records)
