@@ -13,6 +13,7 @@ from penstock.model.instances import InstanceGraph
 from penstock.model.sizing import sized_for
 from penstock.planning import ask, request
 from penstock.strategies.loads import max_load
+from penstock.strategies.partition import portfolio as shaking
 from penstock.strategies.partition import refine as refining
 from penstock.strategies.partition.class_state import FEW_CLASSES, ClassState
 from penstock.strategies.partition.refine import refine
@@ -141,3 +142,12 @@ def test_tight_limits_on_a_large_graph_cut_no_more_than_metis() -> None:
     assert ours.feasible
     assert ours.after.max_node_load <= max(metis.after.max_node_load, 1.0) + 1e-6
     assert ours.after.cut_share <= 1.1 * metis.after.cut_share + 1e-9
+
+
+def test_a_search_ends_where_nothing_can_move() -> None:
+    """As many instances as nodes, all of which must be used: no throw is possible."""
+    base = request(pipelines(1, 3), 9, exact_nodes=True)
+    graph, cluster = base.graph, base.cluster
+    state = ClassState(graph, cluster, np.arange(9), 1.0)
+    shaking.shake(state, np.random.default_rng(0), 0.1, keep_all=True)
+    assert 0.1 <= state.work_s < 0.2

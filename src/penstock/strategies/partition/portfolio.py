@@ -24,6 +24,9 @@ from penstock.strategies.place.branch_and_bound import search
 from penstock.strategies.place.longest_first import longest_first
 from penstock.strategies.place.spread import use_all
 
+#: Seconds of an ordinary core that a throw takes besides what it moves and looks at.
+TURN_S = 8e-4
+
 #: Largest number of instance pairs for which METIS is run twice.
 TWICE_PAIRS = 300_000
 
@@ -77,7 +80,7 @@ def best_placement(
     assert best is not None
     state.set_counts(best[2])
     if state.cells <= TABLE_CELLS:
-        _shake(state, rng, effort_s, keep_all)
+        shake(state, rng, effort_s, keep_all)
     if len(graph) <= PROVABLE:
         _prove(state, graph, cluster, limit, keep_all)
     return state.node_of(starts[-1] if starts else tried[0])
@@ -111,7 +114,7 @@ def _partitions(graph: InstanceGraph, cluster: Cluster, rng: np.random.Generator
     return found
 
 
-def _shake(state: ClassState, rng: np.random.Generator, effort_s: float, keep_all: bool) -> None:
+def shake(state: ClassState, rng: np.random.Generator, effort_s: float, keep_all: bool) -> None:
     """Spend an effort on throwing a few instances about and refining again."""
     best = (state.excess(), -state.internal, state.counts.copy())
     total = int(state.counts.sum())
@@ -128,6 +131,8 @@ def _shake(state: ClassState, rng: np.random.Generator, effort_s: float, keep_al
             if target != origin and not (keep_all and state.counts[:, origin].sum() <= 1):
                 state.move(what, origin, target)
         improve(state, passes=3, keep_all=keep_all)
+        # Also a throw that could not be made costs its time.
+        state.work_s += TURN_S
         found = (state.excess(), -state.internal, state.counts.copy())
         if found[:2] < best[:2]:
             best = found
