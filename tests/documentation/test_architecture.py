@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md names files that exist."""
+"""ARCHITECTURE.md, and the page about hot keys, name files that exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-NAMED = sorted(set(re.findall(r"`([\w/]+(?:\.py|/))`", TEXT)))
+HOT_KEYS = (ROOT / "docs" / "hot-keys.md").read_text(encoding="utf-8")
+NAMED = sorted(set(re.findall(r"`([\w/]+(?:\.py|/))`", TEXT + HOT_KEYS)))
 
 
 def test_files_are_named() -> None:
@@ -25,7 +26,7 @@ def test_what_is_named_exists(name: str) -> None:
             ROOT / "src" / "penstock",
             *(ROOT / "src" / "penstock").glob("*/"),
         )
-    ), f"ARCHITECTURE.md names {name}, which is not there"
+    ), f"{name} is named and not there"
 
 
 def test_links_lead_somewhere() -> None:
