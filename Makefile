@@ -170,6 +170,7 @@ faults: setup java  ## Crash points by the thousand, every kind of fault, random
 	  echo "crash points, part $$part of 0 to 9"; \
 	  PENSTOCK_CRASHES=2000 $(BIN)/pytest -q "$(CRASHES)[sums-$$part]" "$(CRASHES)[streams-$$part]" \
 	  && touch $(FAULTS)/crashes-$$part; } || exit 1; done
+	@test -e $(FAULTS)/kafka || { PYTHONPATH=. $(BIN)/python -m tests.kafka.executor_kills && touch $(FAULTS)/kafka; }
 	$(BIN)/penstock chaos --matrix --keep $(FAULTS)/matrix.jsonl $(BOUND)
 	$(BIN)/penstock chaos --schedules 100 --keep $(FAULTS)/schedules.jsonl $(BOUND)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
+from tests.kafka.counting import committed_rows
 
 from penstock.testing import kafka_broker
 from penstock.testing.kafka_broker import Broker
@@ -22,7 +24,7 @@ def broker() -> Iterator[Broker]:
         pytest.skip(why)
     from confluent_kafka import Producer
 
-    with kafka_broker.broker() as made:
+    with kafka_broker.broker(tls=True) as made:
         # The first transaction of a broker makes its own topics, which takes long when it is busy.
         first = Producer({"bootstrap.servers": made.servers, "transactional.id": "first"})
         first.init_transactions(120)
@@ -70,33 +72,4 @@ def send(broker: Broker) -> Callable[..., None]:
 @pytest.fixture
 def committed(broker: Broker) -> Callable[[str], list[tuple[str | None, str]]]:
     """Read key and value of all committed rows of a topic, as a consumer of it does."""
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
-
-    def read(topic: str) -> list[tuple[str | None, str]]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": broker.servers,
-                "group.id": uuid.uuid4().hex,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
-        try:
-            numbers = consumer.list_topics(topic, timeout=20).topics[topic].partitions
-            consumer.assign([TopicPartition(topic, n, OFFSET_BEGINNING) for n in numbers])
-            rows, left = [], set(numbers)
-            while left:
-                message = consumer.poll(20)
-                assert message is not None, "no answer within 20 s"
-                error = message.error()
-                if error is None:
-                    key, value = message.key(), message.value() or b""
-                    rows.append((None if key is None else key.decode(), value.decode()))
-                else:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    left.discard(message.partition())
-            return rows
-        finally:
-            consumer.close()
-
-    return read
+    return partial(committed_rows, broker.servers)

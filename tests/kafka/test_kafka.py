@@ -18,13 +18,15 @@ from penstock import functions as F
 from penstock.common.errors import InvalidValue, NotAllowed
 from penstock.engine.driver.fingerprint import PipelineChanged
 from penstock.engine.errors import SinkFailed, StepFailed
+from penstock.engine.job_graph import JobGraph
 from penstock.engine.source_queue import PartitionedQueue, even_shares
-from penstock.pipeline import Attempt, Kafka, Memory, Pipeline
+from penstock.pipeline import Attempt, Kafka, Memory, Pipeline, Secret
 from penstock.pipeline.kafka.cluster import KafkaFailed, OffsetsDeleted, TopicChanged
 from penstock.pipeline.kafka.sink import KafkaSink, OutputFenced
 from penstock.pipeline.kafka.source import KafkaSource
 from penstock.pipeline.steps import PARTITION
 from penstock.runtimes.local import run_locally
+from penstock.runtimes.spark.serialize import packed
 from penstock.testing import kafka_broker
 from penstock.testing.kafka_broker import PASSWORD, USER, Broker
 
@@ -211,6 +213,7 @@ def test_deleted_offsets(
 def test_a_topic_that_was_made_anew(
     kafka: Kafka, topic: Make, send: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("penstock.pipeline.kafka.offsets.SETTLE_S", 0.3)
     name = topic()
     send(name, ["a"])
     queue = PartitionedQueue(kafka.source(name), reached={0: 7})
@@ -220,24 +223,67 @@ def test_a_topic_that_was_made_anew(
         PartitionedQueue(kafka.source("no-such-topic")).take(0.0)
 
 
+def login(over: str, password: Any = PASSWORD, **more: str) -> dict[str, Any]:
+    asked = {"security.protocol": over, "sasl.mechanism": "PLAIN", "sasl.username": USER}
+    return {**asked, "sasl.password": password, **more}
+
+
 def test_passwords_pass_through_and_never_show(
     broker: Broker, topic: Make, send: Send, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = topic()
     send(name, ["a"])
-    login = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": USER,
-        "sasl.password": PASSWORD,
-    }
-    source = Kafka(broker.sasl_servers, settings=login).source(name, value="text")
+    asked = login("SASL_PLAINTEXT")
+    source = Kafka(broker.sasl_servers, settings=asked).source(name, value="text")
     assert taken(source) == ["a"]
-    wrong = {**login, "sasl.password": "wrong-secret"}
     caplog.set_level(logging.DEBUG)
+    wrong = Kafka(
+        broker.sasl_servers, settings=login("SASL_PLAINTEXT", "wrong-secret"), timeout_s=1.0
+    )
     with pytest.raises(KafkaFailed) as refused:
-        taken(Kafka(broker.sasl_servers, settings=wrong, timeout_s=2.0).source(name))
-    assert "wrong-secret" not in str(refused.value) + caplog.text
+        taken(wrong.source(name))
+    with pytest.raises(KafkaFailed) as refused_too:
+        wrong.sink(name).start("check")
+    with pytest.raises(KafkaFailed) as refused_as_well:
+        wrong.source(name).read(0, 1)
+    told = f"{refused.value} {refused_too.value} {refused_as_well.value} {caplog.text}"
+    assert "wrong-secret" not in told
+
+
+def test_secrets_are_read_where_they_are_used(
+    broker: Broker,
+    topic: Make,
+    send: Send,
+    committed: Read,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Over TLS, with the name of a password; nothing that is written or sent has the password."""
+    into, out = topic(), topic()
+    send(into, ["a", "b", "a"])
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    trust = {"ssl.ca.location": str(broker.certificate)}
+    asked = login("SASL_SSL", Secret(environment="KAFKA_PASSWORD"), **trust)
+    kafka = Kafka(broker.tls_servers, settings=asked)
+    pipeline = counting(kafka, into, kafka.sink(out, key="value"))
+    assert PASSWORD.encode() not in packed(JobGraph.of(pipeline))
+    run_locally(pipeline, root=tmp_path)
+    assert {json.loads(v)["value"]: json.loads(v)["n"] for _, v in committed(out)} == {
+        "a": 2,
+        "b": 1,
+    }
+    written = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert written
+    assert not [file for file in written if PASSWORD.encode() in file.read_bytes()]
+    monkeypatch.delenv("KAFKA_PASSWORD")
+    with pytest.raises(NotAllowed, match="environment variable KAFKA_PASSWORD is empty or not set"):
+        Kafka(kafka.servers, settings={**asked, "client.id": "new"}).source(into).read(0, 1)
+
+
+def test_a_certificate_that_is_not_trusted(broker: Broker, topic: Make) -> None:
+    stranger = Kafka(broker.tls_servers, settings=login("SASL_SSL"), timeout_s=1.0)
+    with pytest.raises(KafkaFailed, match="no answer"):
+        taken(stranger.source(topic()))
 
 
 # The sink.
@@ -327,7 +373,7 @@ def test_a_broker_that_is_not_there(
     """Stopped: each part says so in time, and goes on when the broker is back."""
     into, out = topic(), topic()
     send(into, ["a", "b"])
-    quick = Kafka(broker.servers, timeout_s=4.0)
+    quick = Kafka(broker.servers, timeout_s=3.0)
     source, sink = quick.source(into, value="text"), quick.sink(out)
     queue = PartitionedQueue(source)
     (cut,) = queue.take(0.0)

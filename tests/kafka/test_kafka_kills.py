@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.kafka.counting import WORDS
+from tests.kafka.counting import WORDS, Read, assert_each_once
 
 from penstock.testing.kafka_broker import Broker
 
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.slow
-
-Read = Callable[[str], list[tuple[str | None, str]]]
 
 
 class Running:
@@ -55,15 +51,6 @@ class Running:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
-
-
-def assert_each_once(committed: Read, rows: str, counts: str) -> None:
-    """Compare what consumers of committed rows see with what was sent."""
-    sent = Counter(WORDS)
-    assert Counter(value for _, value in committed(rows)) == sent
-    told = [(row["value"], row["n"]) for row in (json.loads(v) for _, v in committed(counts))]
-    assert max(Counter(told).values()) == 1
-    assert {word: max(n for w, n in told if w == word) for word in sent} == sent
 
 
 def test_a_killed_driver_and_a_killed_broker(

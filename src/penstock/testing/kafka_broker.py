@@ -69,6 +69,7 @@ transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
+controlled.shutdown.enable=false
 """
 
 #: A listener where clients see a certificate of the broker's before they log in.
