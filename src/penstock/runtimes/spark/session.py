@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 import penstock
@@ -99,19 +100,22 @@ def session(
     Parameters
     ----------
     master : str, optional
-        Spark master; by default an embedded cluster of four nodes.
+        Spark master; by default the one that ``spark-submit`` was given, and elsewhere an embedded
+        cluster of four nodes.
     name : str
     conf : mapping of str to str, optional
-        More configuration; it wins over the engine's own.
+        More configuration; it wins over the engine's own, as do settings of ``spark-submit``.
     timeout_s : float
         How long to wait for the executors.
     processes : int
         Executors that stand for a node, on an embedded cluster.
     """
-    master = master or embedded(processes=processes)
+    given = submitted()
+    master = master or given.get("spark.master") or embedded(processes=processes)
+    given = {key: at for key, at in given.items() if key not in ("spark.master", "spark.app.name")}
     _prepare_environment(master)
     builder = SparkSession.builder.master(master).appName(name)
-    own = {**settings(master), PROCESSES: str(processes)}
+    own = {**settings(master), PROCESSES: str(processes), **given}
     for key, value in {**own, **(conf or {})}.items():
         builder = builder.config(key, value)
     if master.startswith("local-cluster"):
@@ -126,6 +130,14 @@ def session(
         spark.stop()
         raise
     return spark
+
+
+def submitted() -> dict[str, str]:
+    """Return the settings of the ``spark-submit`` that started this process; without one, none."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def _hush(spark: SparkSession) -> None:
