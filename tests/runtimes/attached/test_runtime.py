@@ -27,7 +27,7 @@ class Noted:
     """Stands for Spark: runs partitions where it was told, as Spark does."""
 
     def __init__(self, follows: bool = True) -> None:
-        self.ids = ["0", "1", "2"]
+        self.ids, self.last = ["0", "1", "2"], 0
         self.ran = {JOIN: ["0", "1"], SAVE: ["1", "2"]}
         self.reported: list[str] = []
         self.warmed: list[tuple[str, int]] = []
@@ -53,10 +53,13 @@ class Noted:
     def request_executors(self, total: int) -> bool:
         if self.elastic:
             while len(self.ids) < total:
-                self.ids.append(str(int(max(self.ids)) + 1))
+                # Spark gives no id twice.
+                self.last = max(self.last, *map(int, self.ids)) + 1
+                self.ids.append(str(self.last))
         return self.elastic
 
     def release_executors(self, ids: list[str]) -> bool:
+        self.last = max(self.last, *map(int, self.ids))
         self.ids = [id for id in self.ids if id not in ids]
         return True
 

@@ -60,6 +60,8 @@ class Unchanged:
         made = answer if isinstance(answer, Keep) else fitted(answer, request)
         if not self.balance:
             return made
+        if isinstance(made, Plan) and request.running is not None:
+            made = _worth_it(made, request.running)
         base = made if isinstance(made, Plan) else request.running
         better = (
             balanced(base, request, self.least_nodes, self.halves) if base is not None else None
@@ -87,6 +89,18 @@ class Unchanged:
             f"{len(running.active)} nodes they would take {longer:.0%} longer"
         )
         return Keep((Reason(text, {"longer": longer, "nodes": len(plan.active)}),))
+
+
+def _worth_it(plan: Plan, running: Plan) -> Plan | Keep:
+    """Keep the running plan where another one uses the same nodes.
+
+    It would save a part of what goes between partitions and tasks of other stages, and those run
+    wherever Spark likes. How partitions are spread over the nodes is looked at apart from it.
+    """
+    if set(plan.active) != set(running.active):
+        return plan
+    told = tuple(reason for reason in plan.reasons if reason.text.startswith(ADVICE))
+    return Keep((Reason(f"the {len(running.active)} nodes in use stay"), *told))
 
 
 def fitted(plan: Plan, request: Request) -> Plan | Keep:

@@ -175,7 +175,7 @@ class MeasurementWindow:
         """
         if len(self._seen) < LEAST:
             return None
-        slow = stragglers([one.observed.instances for one in self._seen])
+        slow = stragglers([one.costs for one in self._seen])
         samples = [_sample(one, slow, cluster) for one in self._seen]
         seconds = sum(one.interval_s for one in self._seen)
         partitions: dict[str, FloatArray] = {}
@@ -246,13 +246,22 @@ def slowness(instances: Sequence[InstanceRecord]) -> dict[str, float]:
     return {node: median(values) for node, values in ratios.items()}
 
 
+def _slow_then(one: Seen, slow: Mapping[str, float]) -> Mapping[str, float]:
+    """Of the nodes that are slow now, those that were so in a batch: before, time was cost."""
+    if not slow:
+        return slow
+    ratios = slowness(one.costs)
+    return {node: by for node, by in slow.items() if ratios.get(node, by) >= (1.0 + by) / 2.0}
+
+
 def _sample(one: Seen, slow: Mapping[str, float], cluster: Cluster) -> Sample:
     """Turn a batch into a sample, in which a slow node's instances cost what they should."""
     tuples: dict[str, list[float]] = {}
     spent: dict[str, list[float]] = {}
     use: dict[str, float] = {}
+    then = _slow_then(one, slow)
     for record in sorted(one.costs, key=lambda i: (i.operator, i.index)):
-        seconds = (record.run_ms or 0.0) / 1000.0 / slow.get(record.node, 1.0)
+        seconds = (record.run_ms or 0.0) / 1000.0 / then.get(record.node, 1.0)
         tuples.setdefault(record.operator, []).append(float(record.tuples_in))
         spent.setdefault(record.operator, []).append(seconds)
         use[record.node] = use.get(record.node, 0.0) + seconds / one.interval_s
