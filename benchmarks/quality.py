@@ -4,7 +4,8 @@ Four tables, each of one run, so that its columns can be compared:
 
 ``cut``
     On the 40 real graphs and on generated layered graphs: the cut of each strategy over that of
-    METIS, on the same number of nodes, and whether its busiest node is above METIS's.
+    METIS, on the same number of nodes, whether its busiest node is above METIS's, and how uneven
+    the nodes are (LIN, Ms eq. 38).
 ``optimal``
     On graphs small enough for `optimal`: the cut of each strategy over the smallest possible.
 ``time``
@@ -106,6 +107,7 @@ def _figures(outcome: PlanOutcome) -> dict[str, Any] | None:
     return {
         "cut": cost.cut_share,
         "load": cost.max_node_load,
+        "lin": cost.lin,
         "feasible": outcome.plan.feasible,
         "nodes_used": cost.nodes_used,
         "seconds": outcome.seconds,
@@ -127,6 +129,10 @@ def _against_metis(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
         )
         / max(len(seen), 1),
         "over_capacity": sum(not row[name]["feasible"] for row in seen),
+        "median_lin": statistics.median(row[name]["lin"] for row in seen) if seen else None,
+        "median_lin_of_metis": statistics.median(row["metis"]["lin"] for row in seen)
+        if seen
+        else None,
     }
 
 
