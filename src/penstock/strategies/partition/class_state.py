@@ -156,9 +156,11 @@ class ClassState:
         over = float((np.maximum(self.load - self.allowed, 0.0) / self.scale).sum())
         return over if self.links is None else over + self.links.excess()
 
-    def fits(self, slack: FloatArray | float = 0.0, rows: Rows = EVERY) -> BoolArray:
+    def fits(
+        self, slack: FloatArray | float = 0.0, rows: Rows = EVERY, nodes: Rows = EVERY
+    ) -> BoolArray:
         """Whether one more of each class (row) fits on each node, `slack` above the limit."""
-        demand, left = self.demand[:, rows], self.allowed + slack - self.load
+        demand, left = self.demand[:, rows], (self.allowed + slack - self.load)[:, nodes]
         fits = demand[0][:, None] <= left[0]
         for resource in range(1, len(demand)):
             fits &= demand[resource][:, None] <= left[resource]

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from penstock.common.arrays import FloatArray, IntArray, group_counts, group_sums
 from penstock.common.parameters import Checked
 from penstock.model import InstanceGraph
 from penstock.strategies.partition import register
-from penstock.strategies.partition.class_state import class_rates
+from penstock.strategies.partition.class_state import FEW_CLASSES, class_rates
 
 
 @register
@@ -43,6 +44,8 @@ class Growing(Checked):
         weight = group_sums(class_of, weights, classes) / np.maximum(left, 1)
         floor = max(float(weight.max()), 1e-12) * 1e-6
         rates = class_rates(graph)
+        # Of many classes, each talks to a few.
+        sums = sp.csr_array(rates) if classes > FEW_CLASSES else rates
         table = np.zeros((classes, count), dtype=np.int64)
         quota = shares * float(weights.sum())
         order = np.argsort(-shares, kind="stable")
@@ -52,7 +55,7 @@ class Growing(Checked):
                 table[:, group] = left
                 break
             table[:, group] = self._grow(
-                rates, weight, left, float(quota[group]), after, floor, rng
+                rates, sums @ left, weight, left, float(quota[group]), after, floor, rng
             )
             left = left - table[:, group]
         return _distribute(class_of, table)
@@ -60,6 +63,7 @@ class Growing(Checked):
     @staticmethod
     def _grow(
         rates: FloatArray,
+        total: FloatArray,
         weight: FloatArray,
         left: IntArray,
         quota: float,
@@ -71,7 +75,7 @@ class Growing(Checked):
         taken = np.zeros_like(left)
         # A little noise decides between equals, so that another seed gives another start.
         noise = 1.0 + 1e-3 * rng.random(len(left))
-        pull = (rates @ left) * noise
+        pull = total * noise
         filled = 0.0
         while left.sum() - taken.sum() > groups_after:
             open_ = (left > taken) & ((filled + 0.5 * weight <= quota) | (taken.sum() == 0))

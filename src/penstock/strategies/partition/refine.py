@@ -136,13 +136,18 @@ def _relief(
     if not len(rows):
         return None
     state.looked(len(rows) * state.nodes)
-    open_ = state.fits(rows=rows)
-    open_[:, origin] = False
+    # Nodes that are full even for the smallest demands need not be looked at for each class.
+    least = state.demand[:, rows].min(axis=1, keepdims=True)
+    roomy = (state.load + least <= state.allowed).all(axis=0)
+    roomy[origin] = False
+    nodes = np.flatnonzero(roomy)
+    open_ = state.fits(rows=rows, nodes=nodes)
     if not open_.any():
         return None if fitting else _least_excess(state, origin, rows)
-    gain = state.won(rows) - (state.lost(rows)[:, origin] - state.own[rows])[:, None]
-    row, target = divmod(int(np.argmax(np.where(open_, gain, -np.inf))), state.nodes)
-    return int(rows[row]), origin, target
+    lost = state.lost(rows)[:, origin] - state.own[rows]
+    gain = np.where(open_, state.won(rows)[:, nodes] - lost[:, None], -np.inf)
+    row, at = divmod(int(np.argmax(gain)), len(nodes))
+    return int(rows[row]), origin, int(nodes[at])
 
 
 def _least_excess(state: ClassState, origin: int, rows: IntArray) -> tuple[int, int, int] | None:
