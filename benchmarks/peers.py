@@ -1,4 +1,4 @@
-"""Two counts over Kafka on Penstock and on its peers: ``python benchmarks/peers.py``.
+"""Three queries over Kafka on Penstock and on its peers: ``python benchmarks/peers.py``.
 
 Workloads
 ---------
@@ -7,6 +7,10 @@ Workloads
     then a backlog.
 ``words``
     Count words of lines of ten words with Zipf frequencies; a backlog only.
+``q5``
+    NEXMark's fifth query: the auctions with most bids, in windows of 10 s that begin every 2 s, by
+    event time that may be 60 s late; a backlog of 50 s. A row that is later than all windows closes
+    them.
 
 Every side is a process of its own, started anew in each repetition, in the other order every second
 time. All read one topic of two partitions, committed rows only, and write the running count of each
@@ -45,6 +49,10 @@ from penstock.testing.kafka_broker import Broker, broker, missing
 NOTE = Console(stderr=True)
 #: Partitions of the topic that is read, keys, distinct words, words of a line.
 PARTITIONS, KEYS, WORDS, LINE = 2, 1000, 10_000, 10
+#: Of q5: milliseconds that a window lasts and is moved by, that a backlog spans, until the row that
+#: closes its windows, and until the next one; where time begins, and the auction of closing rows.
+SIZE_MS, SLIDE_MS, SPAN_MS, FLUSH_MS, NEXT_MS = 10_000, 2_000, 50_000, 120_000, 300_000
+BEGIN_MS, FLUSH = 1_700_000_000_000, "flush"
 #: Seconds for a side to count its first row, and to count a backlog.
 START_S, BACKLOG_S = 120.0, 90.0
 #: Rows that make a side warm before anything is measured.
@@ -66,12 +74,20 @@ class Feed:
         self._random = np.random.default_rng(7)
         weights = 1.0 / np.arange(1, WORDS + 1)
         self._weights = weights / weights.sum()
+        self._clock = BEGIN_MS
 
     def backlog(self, rows: int) -> float:
         """Write rows in one transaction, and return when they were there for readers."""
         producer = self._producer(**{"transactional.id": uuid.uuid4().hex})
         producer.init_transactions(60)
         values = self._values(rows)
+        if self.workload == "q5":
+            closing = f"{FLUSH} {self._clock + FLUSH_MS}"
+            self._expect_hot(values)
+            values += [closing] * (PARTITIONS + len(values) % PARTITIONS)
+            self._clock += NEXT_MS
+        else:
+            self.counted.update(word for value in values for word in value.split(" "))
         producer.begin_transaction()
         self._write(producer, values)
         producer.commit_transaction(60)
@@ -96,15 +112,30 @@ class Feed:
             read(0.002)
         producer.flush(30)
 
+    def _expect_hot(self, values: list[str]) -> None:
+        """Note the auctions with most bids of each window."""
+        counts: dict[int, Counter[str]] = {}
+        for value in values:
+            auction, told = value.split(" ")
+            last = int(told) // SLIDE_MS * SLIDE_MS
+            for start in range(last, last - SIZE_MS, -SLIDE_MS):
+                counts.setdefault(start, Counter())[auction] += 1
+        for start, bids in counts.items():
+            end_s, most = (start + SIZE_MS) // 1000, max(bids.values())
+            self.counted |= Counter({f"{end_s}-{a}": n for a, n in bids.items() if n == most})
+
     def _values(self, rows: int) -> list[str]:
         if self.workload == "keys":
             return [f"k{n}" for n in self._random.integers(0, KEYS, rows)]
+        if self.workload == "q5":
+            auctions = self._random.choice(WORDS, rows, p=self._weights)
+            times = self._clock + np.arange(rows) * SPAN_MS // rows
+            return [f"a{auction} {at}" for auction, at in zip(auctions, times, strict=True)]
         drawn = self._random.choice(WORDS, (rows, LINE), p=self._weights)
         return [" ".join(f"w{n}" for n in line) for line in drawn]
 
     def _write(self, producer: Any, values: list[str]) -> None:
         for number, value in enumerate(values):
-            self.counted.update(value.split(" "))
             while True:
                 try:
                     producer.produce(self.topic, value, partition=number % PARTITIONS)
@@ -146,6 +177,8 @@ class Reader:
             if message.error() is not None or word is None or told is None:
                 continue
             key, count = word.decode(), int(told)
+            if key.endswith(FLUSH):
+                continue
             before = self.latest.get(key, 0)
             # Two writers of one key may come in any order: a count never goes back.
             if count <= before:
@@ -186,13 +219,14 @@ def measure(made: Broker, side: Side, workload: str, given: argparse.Namespace) 
         running = stack.enter_context(started(side, made.servers, into, out, workload, folder))
         feed.backlog(100)
         reader.until(feed.counted.total(), START_S, running.check)
-        feed.backlog(WARM_ROWS if workload == "keys" else WARM_ROWS // LINE)
+        parts = LINE if workload == "words" else 1
+        feed.backlog(WARM_ROWS // parts)
         reader.until(feed.counted.total(), BACKLOG_S, running.check)
         if workload == "keys":
             found |= _latency(feed, reader, running, given)
         for rows in (given.rows, given.rows):
             # Twice, and the second counts: the first still compiles.
-            lines = rows if workload == "keys" else rows // LINE
+            lines = rows // parts
             cpu = running.cpu_s()
             began = feed.backlog(lines)
             ended = reader.until(feed.counted.total(), BACKLOG_S, running.check)
@@ -258,7 +292,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workloads", default="keys,words")
+    parser.add_argument("--workloads", default="keys,words,q5")
     parser.add_argument("--sides", default=",".join(SIDES))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rate", type=float, default=500.0, help="the low rate, rows a second")

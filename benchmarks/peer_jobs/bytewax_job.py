@@ -49,6 +49,10 @@ def told(counted: tuple[str, int]) -> Any:
     return KafkaSinkMessage(key=key.encode(), value=str(n).encode())
 
 
+if WORKLOAD == "q5":
+    raise NotImplementedError(
+        "watermarks of bytewax are of each key: a window over all auctions has no end of its own"
+    )
 flow = Dataflow("peer")
 source = KafkaSource(
     [SERVERS], [INTO], batch_size=10_000, add_config={"isolation.level": "read_committed"}

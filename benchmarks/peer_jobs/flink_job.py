@@ -1,4 +1,4 @@
-"""The two counts in Flink's SQL: all of it runs in Flink's JVM, with parallelism 2.
+"""The queries in Flink's SQL: all of it runs in Flink's JVM, with parallelism 2.
 
 Usage: flink_job.py SERVERS INTO OUT WORKLOAD FOLDER JAR...
 """
@@ -17,6 +17,7 @@ for name, value in {
     "execution.checkpointing.interval": "5s",
     "execution.checkpointing.dir": Path(folder).as_uri(),
     "execution.buffer-timeout.interval": "10ms",
+    "table.local-time-zone": "UTC",
 }.items():
     conf.set_string(name, value)
 if workload == "words":
@@ -32,7 +33,12 @@ tables = TableEnvironment.create(
     EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(conf).build()
 )
 tables.execute_sql(f"""
-    CREATE TABLE lines (line STRING) WITH (
+    CREATE TABLE lines (
+        line STRING,
+        auction AS SPLIT_INDEX(line, ' ', 0),
+        ts AS TO_TIMESTAMP_LTZ(CAST(SPLIT_INDEX(line, ' ', 1) AS BIGINT), 3)
+        {", WATERMARK FOR ts AS ts - INTERVAL '60' SECOND" if workload == "q5" else ""}
+    ) WITH (
         'connector' = 'kafka', 'topic' = '{into}', 'format' = 'raw',
         'properties.bootstrap.servers' = '{servers}', 'properties.group.id' = 'peer',
         'properties.isolation.level' = 'read_committed', 'scan.startup.mode' = 'earliest-offset')
@@ -43,10 +49,21 @@ tables.execute_sql(f"""
         'value.format' = 'raw', 'value.fields-include' = 'EXCEPT_KEY',
         'properties.bootstrap.servers' = '{servers}')
 """)
-words = {
-    "words": "SELECT word FROM lines CROSS JOIN UNNEST(SPLIT(line, ' ')) AS t (word)",
-    "keys": "SELECT SPLIT_INDEX(line, ' ', 0) AS word FROM lines",
+counts = """
+    SELECT auction, COUNT(*) AS num, window_start, window_end
+    FROM TABLE(HOP(TABLE lines, DESCRIPTOR(ts), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
+    GROUP BY auction, window_start, window_end"""
+end = "CAST(UNIX_TIMESTAMP(DATE_FORMAT(c.window_end, 'yyyy-MM-dd HH:mm:ss')) AS STRING)"
+grouped = "SELECT word, CAST(COUNT(*) AS STRING) FROM ({}) GROUP BY word"
+query = {
+    "words": grouped.format(
+        "SELECT word FROM lines CROSS JOIN UNNEST(SPLIT(line, ' ')) AS t (word)"
+    ),
+    "keys": grouped.format("SELECT auction AS word FROM lines"),
+    "q5": f"""
+        SELECT CONCAT({end}, '-', c.auction), CAST(c.num AS STRING) FROM ({counts}) c
+        JOIN (SELECT MAX(num) AS most, window_start, window_end FROM ({counts})
+            GROUP BY window_start, window_end) m
+        ON c.window_start = m.window_start AND c.window_end = m.window_end AND c.num = m.most""",
 }[workload]
-tables.execute_sql(
-    f"INSERT INTO counts SELECT word, CAST(COUNT(*) AS STRING) FROM ({words}) GROUP BY word"
-).wait()
+tables.execute_sql(f"INSERT INTO counts {query}").wait()
