@@ -169,17 +169,19 @@ class ClassState:
     def node_of(self, start: IntArray) -> IntArray:
         """Name the instances again, leaving as many as possible where they stand in `start`."""
         node_of = start.copy()
-        for what in range(self.classes):
-            members = np.flatnonzero(self.class_of == what)
-            wanted = self.counts[what].copy()
-            homeless: list[int] = []
-            for instance in members.tolist():
-                node = int(start[instance])
-                if wanted[node] > 0:
-                    wanted[node] -= 1
-                else:
-                    homeless.append(instance)
-            node_of[homeless] = np.repeat(np.arange(self.nodes), wanted)
+        order = np.argsort(self.class_of, kind="stable")
+        ends = np.cumsum(self.counts.sum(axis=1))
+        for what, members in enumerate(np.split(order, ends[:-1])):
+            there = start[members]
+            # The first of those on a node stay, as many as belong there.
+            by_node = np.argsort(there, kind="stable")
+            held = np.bincount(there, minlength=self.nodes)
+            rank = np.empty(len(members), dtype=np.int64)
+            first = np.repeat(np.cumsum(held) - held, held)
+            rank[by_node] = np.arange(len(members)) - first
+            stays = rank < self.counts[what][there]
+            left = self.counts[what] - np.minimum(held, self.counts[what])
+            node_of[members[~stays]] = np.repeat(np.arange(self.nodes), left)
         return node_of
 
 
