@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 from xml.etree import ElementTree
 
 from penstock.experiments.papers import ra, sl, ts
 from penstock.experiments.papers.draw import bars
 from penstock.experiments.papers.figure import Figure
 from penstock.experiments.papers.page import Paper, markdown, write
-from penstock.experiments.papers.trial import System, bottleneck, steady
+from penstock.experiments.papers.trial import Declared, System, bottleneck, steady
+from penstock.model import Keep, Measurements, Plan
+from penstock.strategies import Request, strategies
 
 
 def example(**more: object) -> Figure:
@@ -35,6 +38,45 @@ def test_a_figure_compares_orders() -> None:
     assert example(here={"New": 3.0, "Old": 3.01}).verdict == "level with Old here"
     assert example(paper={}, beats=("Old",)).wrong == ()
     assert example(paper={}).verdict == "no order in the paper"
+
+
+def test_a_figure_compares_values_where_they_are_the_claim() -> None:
+    nodes = {"1800/s": 5.0, "3000/s": 7.0}
+    assert example(paper=nodes, here=nodes, same=True).verdict == "as in the paper"
+    other = example(paper=nodes, here={"1800/s": 5.0, "3000/s": 5.0}, same=True)
+    assert other.wrong == (("3000/s", "3000/s"),)
+    assert other.verdict == "1 of 2 as in the paper"
+    text = markdown(Paper("xx", "A paper", {}, (other,)))
+    assert "**Not as in the paper** (which has 7 at 3000/s)." in text
+
+
+def test_what_is_declared_is_all_that_a_declared_system_sees() -> None:
+    seen: list[Request] = []
+
+    class Watched:
+        name: ClassVar[str] = "watched"
+        summary: ClassVar[str] = ""
+        origin: ClassVar[str] = ""
+
+        def plan(self, request: Request) -> Plan | Keep:
+            seen.append(request)
+            return strategies.make("even").plan(request)  # type: ignore[no-any-return]
+
+    measured = Measurements(source_rates={"read": 9e9})
+    topology = ts.APPS["WordCount"]
+    Declared("watched", Watched()).plan(Request(topology, ts.CLUSTER, measured))
+    (request,) = seen
+    assert request.measurements is None
+    assert len(request.graph) == sum(topology.parallelism.values())
+    assert set(request.graph.cpu_cores.tolist()) == {0.1}
+    assert set(request.graph.mem_mb.tolist()) == {128.0}
+
+
+def test_the_algorithm_alone_has_no_local_search() -> None:
+    for paper in (ra, sl, ts):
+        alone = paper.SYSTEMS[-1]
+        assert alone.parameters == {"polish": 0}
+        assert strategies.make(alone.strategy, **alone.parameters).polish == 0
 
 
 def test_a_page_names_what_contradicts(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ class Figure:
         SVG.
     note : str
         What else is to be said.
+    same : bool
+        Whether the values themselves are compared with the paper's, each with its own, and not the
+        order of systems.
     """
 
     where: str
@@ -47,10 +50,16 @@ class Figure:
     why: str = ""
     drawing: str = ""
     note: str = ""
+    same: bool = False
 
     @property
     def claims(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of systems of which the paper has the first before the second."""
+        """Pairs of systems of which the paper has the first before the second.
+
+        Where values are compared, each is paired with itself.
+        """
+        if self.same:
+            return tuple((name, name) for name in self.paper if name in self.here)
         sign = -1.0 if self.higher_is_better else 1.0
         ranked = sorted(self.paper, key=lambda name: sign * self.paper[name])
         pairs = [(a, b) for i, a in enumerate(ranked) for b in ranked[i + 1 :]]
@@ -59,7 +68,16 @@ class Figure:
 
     @property
     def wrong(self) -> tuple[tuple[str, str], ...]:
-        """Claims that do not hold here: the second is ahead, or they are the same."""
+        """Claims that do not hold here: the second is ahead, or they are the same.
+
+        Where values are compared: those that are not the paper's.
+        """
+        if self.same:
+            return tuple(
+                (name, name)
+                for name, _ in self.claims
+                if abs(self.here[name] - self.paper[name]) > TIE * abs(self.paper[name])
+            )
         found = []
         for better, worse in self.claims:
             a, b = self.here[better], self.here[worse]
@@ -75,6 +93,8 @@ class Figure:
             return "no order in the paper"
         if not self.wrong:
             return "as in the paper"
+        if self.same:
+            return f"{len(self.claims) - len(self.wrong)} of {len(self.claims)} as in the paper"
         lost = [b for a, b in self.wrong if a == self.own and not self._tied(a, b)]
         if lost:
             return f"behind {', '.join(lost)} here"

@@ -77,7 +77,10 @@ def markdown(paper: Paper) -> str:
         if figure.note:
             lines += [figure.note, ""]
         if figure.wrong:
-            pairs = "; ".join(f"{a} before {b}" for a, b in figure.wrong)
+            pairs = "; ".join(
+                f"{number(figure.paper[a])} at {a}" if figure.same else f"{a} before {b}"
+                for a, b in figure.wrong
+            )
             why = figure.why or "We have no explanation yet."
             lines += [f"**Not as in the paper** (which has {pairs}). {why}", ""]
     for note in paper.metrics:
@@ -123,7 +126,7 @@ def _row(figure: Figure) -> str:
         f"{name}: {_times(figure.improvement(figure.paper, name))}, "
         f"{_times(figure.improvement(figure.here, name))}"
         for name in figure.here
-        if (figure.own, name) in figure.claims
+        if (figure.own, name) in figure.claims and not figure.same
     ]
     cells = [
         figure.where,

@@ -28,6 +28,9 @@ NOISE = 0.05
 #: How exactly a maximum is looked for, as a part of it.
 FINENESS = 0.04
 
+#: What Storm takes a task for that declares nothing: percent of a core, and MB.
+DECLARED_CPU_PCT, DECLARED_MB = 10.0, 128.0
+
 #: When schedulers that plan at submission have seen enough.
 SETTLED_S = 30.0
 
@@ -53,6 +56,10 @@ class System:
         Of keyed edges; empty for that of the plan, or ``hash``.
     adapted : callable
         Changes the topology as the system needs it, for instance by a merge behind split keys.
+    declared : bool
+        Whether it knows what users declare and nothing that was measured, as in Storm.
+    parameters : mapping
+        Of the strategy; the others are its defaults.
     """
 
     label: str
@@ -60,6 +67,42 @@ class System:
     settles: bool = False
     router: str = ""
     adapted: Callable[[Topology], Topology] = field(default=lambda topology: topology)
+    declared: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def alone(self, label: str) -> System:
+        """Return the paper's algorithm without the local search that is ours."""
+        return replace(self, label=label, parameters={**self.parameters, "polish": 0})
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A strategy that sees what users declare, and nothing that was measured.
+
+    The papers do not say what they declared, so it is Storm's defaults: every task takes a tenth of
+    a core and 128 MB (``topology.component.cpu.pcore.percent``,
+    ``topology.component.resources.onheap.memory.mb``).
+    """
+
+    name: str
+    inner: Strategy
+    summary: ClassVar[str] = "plans by what is declared"
+    origin: ClassVar[str] = "experiments"
+
+    def plan(self, request: Request) -> Plan | Keep:
+        """Pass the request on with what is declared in place of what is known."""
+        operators = tuple(
+            replace(
+                o,
+                cpu_us_per_tuple=0.0,
+                cpu_pct=DECLARED_CPU_PCT,
+                mem_mb=DECLARED_MB,
+                state_mb=0.0,
+            )
+            for o in request.topology.operators
+        )
+        topology = replace(request.topology, operators=operators)
+        return self.inner.plan(replace(request, topology=topology, measurements=None, recent=()))
 
 
 @dataclass(frozen=True)
@@ -98,7 +141,9 @@ def run(
     part = profile if each else scaled(profile, 1.0 / len(topology.sources))
     routers = {o.name: system.router for o in topology.operators} if system.router else {}
     workload = Workload({o.name: part for o in topology.sources}, keys, NOISE, routers)
-    strategy: Strategy = strategies.make(system.strategy)
+    strategy: Strategy = strategies.make(system.strategy, **system.parameters)
+    if system.declared:
+        strategy = cast(Strategy, Declared(strategy.name, strategy))
     if system.settles:
         strategy = cast(Strategy, Settling(strategy.name, strategy))
     return simulate(

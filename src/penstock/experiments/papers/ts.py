@@ -12,7 +12,12 @@ from penstock.experiments.papers.trial import System, bottleneck, steady
 from penstock.model import Topology
 
 OWN = "Ts-Stream"
-SYSTEMS = (System(OWN, "ts"), System("Storm", "even", settles=True), System("Penstock", "penstock"))
+SYSTEMS = (
+    System(OWN, "ts"),
+    System("Storm", "even", settles=True),
+    System("Penstock", "penstock"),
+    System(OWN, "ts").alone(f"{OWN}, without our local search"),
+)
 CLUSTER = nodes(6, cores=4, mem_mb=4096, mbit_s=1000, processes=4, slots=8)
 APPS: dict[str, Topology] = {"WordCount": wordcount(2, 4, 6, 2), "Top-N": topn(2, 4, 6, 1)}
 RATE = 1000.0
