@@ -50,9 +50,10 @@ NOTE = Console(stderr=True)
 #: Partitions of the topic that is read, keys, distinct words, words of a line.
 PARTITIONS, KEYS, WORDS, LINE = 2, 1000, 10_000, 10
 #: Of q5: milliseconds that a window lasts and is moved by, that a backlog spans, until the row that
-#: closes its windows, and until the next one; where time begins, and the auction of closing rows.
+#: closes its windows, and until the next one; where time begins, the auctions of closing rows, and
+#: how many these are.
 SIZE_MS, SLIDE_MS, SPAN_MS, FLUSH_MS, NEXT_MS = 10_000, 2_000, 50_000, 120_000, 300_000
-BEGIN_MS, FLUSH = 1_700_000_000_000, "flush"
+BEGIN_MS, FLUSH, CLOSING = 1_700_000_000_000, "flush", 32
 #: Seconds for a side to count its first row, and to count a backlog.
 START_S, BACKLOG_S = 120.0, 90.0
 #: Rows that make a side warm before anything is measured.
@@ -82,9 +83,9 @@ class Feed:
         producer.init_transactions(60)
         values = self._values(rows)
         if self.workload == "q5":
-            closing = f"{FLUSH} {self._clock + FLUSH_MS}"
             self._expect_hot(values)
-            values += [closing] * (PARTITIONS + len(values) % PARTITIONS)
+            # So many that each partition and each instance gets one.
+            values += [f"{n}-{FLUSH} {self._clock + FLUSH_MS}" for n in range(CLOSING)]
             self._clock += NEXT_MS
         else:
             self.counted.update(word for value in values for word in value.split(" "))
@@ -217,7 +218,7 @@ def measure(made: Broker, side: Side, workload: str, given: argparse.Namespace) 
         feed, reader = Feed(made.servers, into, workload), Reader(made.servers, out)
         stack.callback(reader.close)
         running = stack.enter_context(started(side, made.servers, into, out, workload, folder))
-        feed.backlog(100)
+        feed.backlog(1000)
         reader.until(feed.counted.total(), START_S, running.check)
         parts = LINE if workload == "words" else 1
         feed.backlog(WARM_ROWS // parts)
