@@ -41,7 +41,7 @@ function NodeList({ frame, advice }: { frame: Frame; advice: string[] }) {
   return (
     <section class="card" aria-label="Nodes now">
       <h2>
-        Nodes <small>{plural(there.length, "node")}, {there.filter((n) => n.instances).length} in use</small>
+        Nodes <small>{plural(there.length, "node")}, {there.filter((n) => n.instances).length} in use; bars: CPU</small>
       </h2>
       <ul class="nodes">
         {listed.map((node) => <NodeRow key={node.name} node={node} />)}
