@@ -143,7 +143,7 @@ bench-papers: setup java  ## Measure the papers' systems and baselines on an emb
 
 event-logs: setup java  ## Record the event logs that the tests of the advice read, for real
 	$(BIN)/python benchmarks/event_logs.py
-bench-attach: setup java  ## Measure what attaching to a query costs and gains; takes an hour and a half, --keep goes on
+bench-attach: setup java  ## Measure what attaching to a query costs and gains; takes an hour and a half
 	$(BIN)/python benchmarks/attach.py
 
 bench-page: setup java  ## Measure what the live page costs a run, and how fast it opens; takes five minutes
