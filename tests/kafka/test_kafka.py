@@ -373,7 +373,7 @@ def test_a_broker_that_is_not_there(
     """Stopped: each part says so in time, and goes on when the broker is back."""
     into, out = topic(), topic()
     send(into, ["a", "b"])
-    quick = Kafka(broker.servers, timeout_s=3.0)
+    quick = Kafka(broker.servers, timeout_s=4.0)
     source, sink = quick.source(into, value="text"), quick.sink(out)
     queue = PartitionedQueue(source)
     (cut,) = queue.take(0.0)
