@@ -41,6 +41,9 @@ NAME_LENGTH = 60
 #: libraries take, wherever instances run.
 _AT_FIRST: dict[int, int] = {}
 
+#: Where the kernel tells what this process takes.
+_MEMORY, _DISKS = Path("/proc/self/statm"), Path("/proc/self/io")
+
 
 class TaskMetrics:
     """Counts of one task in one batch, by target.
@@ -186,12 +189,13 @@ class ProcessUse:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self._first = _AT_FIRST.setdefault(self.process, resident_bytes())
+        if self.process not in _AT_FIRST:
+            _AT_FIRST[self.process] = resident_bytes()
         self._disk = disk_bytes()
 
-    def grown(self) -> int:
-        """Bytes of memory beyond what the process took before its first task."""
-        return max(0, resident_bytes() - self._first)
+    def grown(self, now: int) -> int:
+        """Of so many bytes of memory, those beyond what the process took before its first task."""
+        return max(0, now - _AT_FIRST[self.process])
 
     def disk(self) -> int | None:
         """Bytes read from and written to disks since the task began; None where nobody counts."""
@@ -202,8 +206,7 @@ class ProcessUse:
 def resident_bytes() -> int:
     """Memory that this process takes now; where the kernel does not tell, the most so far."""
     try:
-        with Path("/proc/self/statm").open("rb") as told:
-            return int(told.read().split()[1]) * resource.getpagesize()
+        return int(_MEMORY.read_bytes().split()[1]) * resource.getpagesize()
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -211,8 +214,7 @@ def resident_bytes() -> int:
 def disk_bytes() -> int | None:
     """Bytes that this process has read from and written to disks; None where nobody counts."""
     try:
-        with Path("/proc/self/io").open(encoding="ascii") as told:
-            counts = dict(line.split(": ") for line in told)
+        counts = dict(line.split(b": ") for line in _DISKS.read_bytes().splitlines())
     except OSError:
         return None
-    return int(counts["read_bytes"]) + int(counts["write_bytes"])
+    return int(counts[b"read_bytes"]) + int(counts[b"write_bytes"])

@@ -115,7 +115,7 @@ class _Task:
                 yield hop, packed
             for to, message in self.backup:
                 yield self._packed(to, message)
-        state, metrics = self.state, self.output.metrics
+        state, metrics, resident = self.state, self.output.metrics, resident_bytes()
         stats = TaskStats(
             vertex=self.vertex,
             instance=self.instance,
@@ -137,9 +137,9 @@ class _Task:
             migrated=None if state is None else state.migrated,
             cpu_s=time.process_time() - cpu,
             wall_s=time.perf_counter() - wall,
-            rss_bytes=resident_bytes(),
+            rss_bytes=resident,
             process=use.process,
-            grown_bytes=use.grown(),
+            grown_bytes=use.grown(resident),
             disk_bytes=use.disk(),
             sent_bytes=sent_bytes,
         )
