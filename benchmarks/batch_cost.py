@@ -9,6 +9,9 @@ JVM.
     A source of Penstock's own, `ROWS` rows a batch.
 ``frame``
     The same rows from Parquet files through a streaming DataFrame, one file a batch.
+``empty``
+    Jobs of the same shape, two stages of two tasks, whose Python functions do nothing: what Spark
+    takes for itself, below which no batch can be.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,8 @@ from penstock import functions as F
 from penstock import spark as engine
 from penstock.pipeline import Memory, Pipeline
 from penstock.pipeline.sources.generator import Generator, Keys
+from penstock.runtimes.spark.job import JobRunner, JobStage
+from penstock.runtimes.spark.worker import key_of
 
 #: Batches before anything counts.
 WARM = 40
@@ -145,17 +150,36 @@ def frame(spark: SparkSession, rows: int, batches: int) -> dict[str, Any]:
     return meter.row("frame", rows)
 
 
+def _nothing(partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
+    for _ in arrived:
+        pass
+    yield key_of(partition)
+    yield b""
+
+
+def empty(spark: SparkSession, rows: int, batches: int) -> dict[str, Any]:
+    """Run jobs that do nothing."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, Meter() as meter:
+        runner = JobRunner(spark.sparkContext, Path(folder))
+        stages = [JobStage(["", ""], _nothing, strict=False)] * 2
+        for number in range(batches):
+            group = f"penstock-empty-{number}"
+            runner.run("nothing", group, stages, lambda at: runner.first(at, _nothing))
+            meter.read()
+    return meter.row("empty", 0)
+
+
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("kinds", nargs="*", default=["source", "frame"], metavar="KIND")
+    parser.add_argument("kinds", nargs="*", default=["empty", "source", "frame"], metavar="KIND")
     parser.add_argument("--rows", type=int, default=2000, help="rows a batch")
     parser.add_argument("--batches", type=int, default=400)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    kinds = {"source": source, "frame": frame}
+    kinds = {"empty": empty, "source": source, "frame": frame}
     check_kinds(parser, asked.kinds, kinds)
     spark = engine.session("local[2]", conf={"spark.sql.shuffle.partitions": "2"})
     try:

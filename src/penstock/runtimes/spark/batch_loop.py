@@ -30,7 +30,7 @@ from penstock.runtimes.spark.runtime import SparkRuntime
 from penstock.store.records import STATE, RunStatus
 
 #: Seconds to wait for new rows, when there are none.
-IDLE_S = 0.005
+IDLE_S = 0.002
 
 #: Seconds from one look at the size and the fragments of all state to the next.
 STATE_EVERY_S = 1.0

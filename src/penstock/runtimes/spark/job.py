@@ -10,7 +10,6 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
-from pyspark.serializers import NoOpSerializer
 
 from penstock.engine.backend import NO_SENDERS, StateSenders
 from penstock.runtimes.spark.errors import ExecutorLost, TaskFailed, TaskOverdue, WorkerLost
@@ -97,16 +96,13 @@ class JobRunner:
             raise ExecutorLost(wanted - set(alive))
         pinned, rdd = self._put_together(stages, first, senders, alive)
         with JobWatch(self.sc, group, wanted, self.limit_s) as watch:
-            self.sc.setJobGroup(group, text)
             try:
-                pairs = _collect(self.sc, rdd)
+                pairs = jvm.collect(rdd, group, text)
             except Py4JJavaError as error:
                 lost = watch.lost | jvm.gone(wanted)
                 if watch.overdue is not None and not lost:
                     raise TaskOverdue(watch.overdue, self.limit_s) from None
                 raise _explained(error, lost) from error
-            finally:
-                self.sc._jsc.clearJobGroup()
         lost = jvm.gone(wanted)
         if lost:
             # Spark was faster than the watch and ran their tasks elsewhere, without their state.
@@ -165,11 +161,3 @@ def _explained(error: Py4JJavaError, lost: set[str]) -> ExecutorLost | WorkerLos
     if any(phrase in text for phrase in CRASHED):
         return WorkerLost()
     return TaskFailed(text)
-
-
-def _collect(sc: SparkContext, jrdd: Any) -> list[bytes]:
-    from pyspark.core import rdd as inner
-
-    load: Any = vars(inner)["_load_from_socket"]
-    with load(jvm_of(sc).collect(jrdd), NoOpSerializer()) as stream:
-        return list(stream)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +17,8 @@ from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.core import rdd as inner
+from pyspark.serializers import NoOpSerializer
 
 #: Setting of a session: executors that stand for a node of an embedded cluster.
 PROCESSES = "spark.penstock.processes"
@@ -29,6 +32,10 @@ _INSTALLED: WeakKeyDictionary[SparkContext, Jvm] = WeakKeyDictionary()
 _COMPILED: WeakKeyDictionary[Any, dict[str, tuple[dict[str, Any], dict[str, bytes]]]] = (
     WeakKeyDictionary()
 )
+
+
+#: Results of a job of so many bytes or fewer come with the answer of the call that runs it.
+AT_ONCE_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,7 @@ class Jvm(Context):
         ship(sc, code, Path(self._folder.name) / "penstock-placement.jar")
         self._facts, self._wiring = (_instance(made[name]) for name in ("Facts", "Wiring"))
         self._facts.listen(self._context)
+        self._alone: list[Executor] | None = None
 
     def pin(self, rdd: Any, locations: list[str]) -> Any:
         """Wrap an RDD so that its partitions prefer the given locations."""
@@ -166,19 +174,30 @@ class Jvm(Context):
         """Send every frame to the partition that the key before it names; then as `first`."""
         return self._wiring.next(jrdd, "\n".join(locations), command, function)
 
-    def collect(self, jrdd: Any) -> Any:
-        """Run a job, and return where Python can read what it gives."""
-        return self._wiring.collect(self._context, jrdd)
+    def collect(self, jrdd: Any, group: str, text: str) -> list[bytes]:
+        """Run a job in a group, and return what its tasks gave, in the order of the partitions."""
+        found = self._wiring.collect(self._context, jrdd, group, text, AT_ONCE_BYTES)
+        if isinstance(found, bytes | bytearray):
+            return list(_framed(bytes(found)))
+        load: Any = vars(inner)["_load_from_socket"]
+        with load(found, NoOpSerializer()) as stream:
+            return list(stream)
 
     def executors(self) -> list[Executor]:
         """Executors that are alive; the driver itself only where it runs the tasks."""
+        if self._alone is not None:
+            return self._alone
         text = str(self._facts.executors(self._context))
         rows = [line.split("\t") for line in text.splitlines()]
-        return [
+        found = [
             Executor(name, host, int(cores), int(memory))
             for name, host, cores, memory in sorted(rows)
             if self.local or name != "driver"
         ]
+        if self.local and found:
+            # The driver is there as long as anything asks.
+            self._alone = found
+        return found
 
     @property
     def local(self) -> bool:
@@ -258,6 +277,15 @@ def ship(sc: SparkContext, code: dict[str, bytes], jar: Path) -> None:
         for name, binary in code.items():
             out.writestr(name.replace(".", "/") + ".class", binary)
     sc._jsc.addJar(str(jar))
+
+
+def _framed(data: bytes) -> Iterator[bytes]:
+    """Cut apart what stands each behind its length, in four bytes."""
+    at = 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        yield data[at + 4 : end]
+        at = end
 
 
 def _instance(made: Any) -> Any:

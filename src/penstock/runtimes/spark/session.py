@@ -55,13 +55,17 @@ def settings(master: str) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.ui.retainedJobs": "50",
         "spark.ui.retainedStages": "200",
-        "spark.ui.retainedTasks": "20000",
+        "spark.ui.retainedTasks": "2000",
         "spark.cleaner.periodicGC.interval": "5min",
+        # A file for each target would be four thousand in a batch of sixty-four instances.
+        "spark.shuffle.sort.bypassMergeThreshold": "16",
         # Fragments of a large state come from several nodes at once, and not one after the other.
         "spark.reducer.maxSizeInFlight": "256m",
     }
     if master.startswith("local"):
         wanted |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # What stays on this machine need not be small: a buffer for each message costs more.
+        wanted |= {"spark.shuffle.compress": "false", "spark.broadcast.compress": "false"}
         # Workers run elsewhere: a relative path, or another installed penstock, would mislead them.
         wanted["spark.executorEnv.PYTHONPATH"] = str(Path(penstock.__file__).parents[1])
     if master.startswith("local-cluster"):

@@ -1,5 +1,7 @@
 package penstock;
 
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.Iterator;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.java.JavaRDD;
@@ -49,9 +51,27 @@ public class Wiring {
         return new PythonRDD(rdd, function, true, false).asJavaRDD();
     }
 
-    /** Runs a job, and serves its frames at a port; returns what Python needs to read them. */
-    public Object[] collect(SparkContext sc, JavaRDD frames) {
-        return (Object[]) PythonRDD$.MODULE$.serveIterator(new Each(Gather.run(sc, frames.rdd()).iterator()), "serve frames");
+    /**
+     * Runs a job in a group. Returns its frames, each behind its length, or, where they are many bytes, what Python
+     * needs to read them from a port; to serve them costs two threads and a connection.
+     */
+    public Object collect(SparkContext sc, JavaRDD frames, String group, String text, int most) {
+        ArrayList all;
+        sc.setJobGroup(group, text, false);
+        try {
+            all = Gather.run(sc, frames.rdd());
+        } finally {
+            sc.clearJobGroup();
+        }
+        long size = 0;
+        for (int i = 0; i < all.size(); i++) size += 4 + ((byte[]) all.get(i)).length;
+        if (size > most) return PythonRDD$.MODULE$.serveIterator(new Each(all.iterator()), "serve frames");
+        ByteBuffer out = ByteBuffer.allocate((int) size);
+        for (int i = 0; i < all.size(); i++) {
+            byte[] frame = (byte[]) all.get(i);
+            out.putInt(frame.length).put(frame);
+        }
+        return out.array();
     }
 
     /** An iterator of Java as one of Scala. */
