@@ -17,6 +17,7 @@ from penstock.engine.errors import StepFailed
 from penstock.engine.job_graph import JobGraph
 from penstock.runtimes.spark.dataframe_source import first_stage
 from penstock.runtimes.spark.errors import FolderUnreachable, TaskOverdue
+from penstock.runtimes.spark.file_scan import Scanned, file_rows
 from penstock.runtimes.spark.folders import Probe, problem_here
 from penstock.runtimes.spark.job import JobRunner, JobStage
 from penstock.runtimes.spark.jvm import TaskFact, jvm_of
@@ -42,6 +43,8 @@ class SparkBackend:
         Time that a task may take, in seconds; 0 means no limit.
     rows : DataFrame, optional
         What the first layer reads instead of its sources' ranges.
+    files : mapping of str to Scanned, optional
+        The same rows by source step, where tasks can read them from files.
     rows_of : str, optional
         The one source step that the rows belong to; without it they are (source step, Arrow
         message) pairs.
@@ -62,6 +65,7 @@ class SparkBackend:
     task_timeout_s: float = 0.0
     rows: DataFrame | None = None
     rows_of: str | None = None
+    files: Mapping[str, Scanned] | None = None
     pinned: list[list[str]] = field(default_factory=list)
     group: str = ""
     moving: str = ""
@@ -83,17 +87,25 @@ class SparkBackend:
         # Backup nodes remove what is not theirs, and must not do so on another executor, which has
         # no state of other instances either. Spark gives a task that it repeats to whoever is free.
         stateful = {spec.first[vertex][0] for vertex in spec.bases if spec.state_config.by_peers}
+        files = None if self.files is None else file_rows(self.files, spec, job_graph)
         stages = [
             JobStage(
                 [self.executor_of(location) for location in locations],
-                BatchTask(graph, spec, layer, Path(self.folder), self.task_timeout_s),
+                BatchTask(
+                    graph,
+                    spec,
+                    layer,
+                    Path(self.folder),
+                    self.task_timeout_s,
+                    None if layer else files,
+                ),
                 strict=layer in (*stateful, len(spec.layers)),
             )
             for layer, locations in enumerate(spec.layer_locations)
         ]
 
         def first(locations: list[str]) -> Any:
-            if self.rows is not None:
+            if self.rows is not None and files is None:
                 limit_s = self.task_timeout_s
                 return first_stage(self.rows, self.rows_of, graph, spec, locations, limit_s)
             assert stages[0].task is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from penstock.model import PenstockError
 from penstock.runtimes.spark.dataframe_source import drive
 from penstock.runtimes.spark.errors import ExecutorLost
 from penstock.runtimes.spark.execution import Execution
+from penstock.runtimes.spark.file_scan import Scanned
 from penstock.runtimes.spark.injector import Injector
 from penstock.runtimes.spark.monitor import Observed, Timing, observe
 from penstock.runtimes.spark.operator_records import node_records, operator_records, state_of
@@ -179,7 +180,7 @@ class BatchLoop:
         execution = self.execution
         driver, backend, frames = execution.driver, execution.backend, execution.frames
 
-        def on_batch(rows: DataFrame, batch_id: int) -> None:
+        def on_batch(rows: DataFrame, files: Mapping[str, Scanned] | None, batch_id: int) -> None:
             if batch_id <= execution.spark_batch:
                 # Committed here before Spark wrote it down: done already.
                 return
@@ -189,7 +190,7 @@ class BatchLoop:
                     f"{execution.spark_batch + 1}: {execution.folder.checkpoint} is not of this "
                     "query; start with another checkpoint"
                 )
-            execution.spark_batch, backend.rows = batch_id, rows
+            execution.spark_batch, backend.rows, backend.files = batch_id, rows, files
             backend.rows_of = frames[0].name if len(frames) == 1 else None
             # Spark calls this in a thread of its own, the only one that runs batches.
             execution.mailbox.own()
@@ -201,7 +202,7 @@ class BatchLoop:
                 raise
 
         def on_idle() -> None:
-            backend.rows = None
+            backend.rows = backend.files = None
             execution.mailbox.own()
             while (driver.watermark_moved or driver.timer_due) and not execution.halt.is_set():
                 self.batch({})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.engine.batch import BatchSpec
+from penstock.engine.columns_read import columns_read
 from penstock.engine.job_graph import is_source
 from penstock.engine.task.task import run_partition
 from penstock.model import InvalidValue, NotAllowed
+from penstock.pipeline.builder import Pipeline
 from penstock.pipeline.steps import Step
+from penstock.runtimes.spark.file_scan import FileScan, Scanned
 from penstock.runtimes.spark.jvm import jvm_of
 from penstock.runtimes.spark.worker import SharedGraph, freeze, time_limit
 
@@ -40,9 +45,24 @@ def frame_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
     return frames
 
 
+def pruned(steps: Sequence[Step], pipeline: Pipeline) -> tuple[Step, ...]:
+    """Leave out columns that no step reads: they need not leave Spark, nor be read at all."""
+    made = []
+    for step in steps:
+        names = step.source.columns
+        read = columns_read(pipeline, step.name, names)
+        kept = [name for name in names if read is None or name in read]
+        # Spark takes names that differ in their case alone for one.
+        if kept and len(kept) < len(names) == len({name.lower() for name in names}):
+            quoted = [f"`{name.replace('`', '``')}`" for name in kept]
+            step = replace(step, source=step.source.select(*quoted))
+        made.append(step)
+    return tuple(made)
+
+
 def drive(
     steps: Sequence[Step],
-    on_batch: Callable[[DataFrame, int], None],
+    on_batch: Callable[[DataFrame, Mapping[str, Scanned] | None, int], None],
     on_idle: Callable[[], None],
     folder: str,
     halt: threading.Event,
@@ -57,8 +77,9 @@ def drive(
     steps : sequence of Step
         Sources that are streaming DataFrames.
     on_batch : callable
-        Gets a DataFrame and the number of the batch: the rows of a single stream, or of several
-        as (source step, Arrow message).
+        Gets a DataFrame, the files that its rows can be read from, if they can, and the number of
+        the batch. The rows are those of a single stream, or of several as (source step, Arrow
+        message).
     on_idle : callable
         Called between batches when no data waits, and at the end.
     folder : str
@@ -70,11 +91,13 @@ def drive(
         Take what is there when it starts, and end.
     """
     busy = threading.Lock()
+    started: Future[Any] = Future()
+    scan = FileScan(steps)
 
     def guarded(rows: DataFrame, batch_id: int) -> None:
         with busy:
             if not halt.is_set():
-                on_batch(rows, batch_id)
+                on_batch(rows, scan.of(started.result(), rows), batch_id)
 
     # A single stream goes as it is; several are told apart by the name of their step.
     single = len(steps) == 1
@@ -86,7 +109,13 @@ def drive(
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{interval_s} seconds")
-    query: Any = writer.start()
+    try:
+        query: Any = writer.start()
+    except BaseException as error:
+        # A batch that was begun meanwhile does not wait for ever.
+        started.set_exception(error)
+        raise
+    started.set_result(query)
     try:
         while not halt.is_set():
             if query.awaitTermination(LOOK_S):

@@ -17,7 +17,7 @@ from penstock.engine.source_queue import queue_of
 from penstock.model import InvalidValue, Keep, Kind, Measurements, PenstockError, Plan, Topology
 from penstock.pipeline.builder import Pipeline
 from penstock.runtimes.spark.backend import SparkBackend
-from penstock.runtimes.spark.dataframe_source import frame_steps
+from penstock.runtimes.spark.dataframe_source import frame_steps, pruned
 from penstock.runtimes.spark.executors import Executors
 from penstock.runtimes.spark.folders import Probe, RunFolder, probed
 from penstock.runtimes.spark.jvm import jvm_of
@@ -70,7 +70,7 @@ class Execution:
         self.name = pipeline.name
         self.spark, self.strategy, self.options = spark, strategy, options
         self.job_graph = JobGraph.of(pipeline)
-        self.frames = frame_steps(pipeline.steps)
+        self.frames = pruned(frame_steps(pipeline.steps), self.job_graph.pipeline)
         self.mailbox, self.halt = Mailbox(), threading.Event()
         self.window = MeasurementWindow()
         self._scaled: dict[str, int] = {}

@@ -24,7 +24,7 @@ from pyspark.serializers import NoOpSerializer
 PROCESSES = "spark.penstock.processes"
 
 #: In this order: one may use those before it.
-_SOURCES = ("PinnedRDD", "FrameRDD", "ValuesRDD", "Gather", "Facts", "Wiring")
+_SOURCES = ("PinnedRDD", "FrameRDD", "ValuesRDD", "Gather", "Facts", "Wiring", "Scan")
 _INSTALLED: WeakKeyDictionary[SparkContext, Jvm] = WeakKeyDictionary()
 
 #: Classes and their code by JVM, which outlives a SparkContext: Py4J remembers methods by the name
@@ -145,7 +145,9 @@ class Jvm(Context):
         made, code = compiled(sc, __package__, _SOURCES)
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-jvm-")
         ship(sc, code, Path(self._folder.name) / "penstock-placement.jar")
-        self._facts, self._wiring = (_instance(made[name]) for name in ("Facts", "Wiring"))
+        self._facts, self._wiring, self._scan = (
+            _instance(made[name]) for name in ("Facts", "Wiring", "Scan")
+        )
         self._facts.listen(self._context)
         self._alone: list[Executor] | None = None
 
@@ -182,6 +184,10 @@ class Jvm(Context):
         load: Any = vars(inner)["_load_from_socket"]
         with load(found, NoOpSerializer()) as stream:
             return list(stream)
+
+    def scan(self, query: Any, sources: int) -> str:
+        """Tell which files the batch of a streaming query reads; see `Scan.java`."""
+        return str(self._scan.files(query, sources))
 
     def executors(self) -> list[Executor]:
         """Executors that are alive; the driver itself only where it runs the tasks."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pyspark import SparkContext
+from pyspark.accumulators import _accumulatorRegistry
 from pyspark.serializers import CloudPickleSerializer, NoOpSerializer
 
 from penstock.runtimes.spark.worker import TaskFunction
@@ -17,9 +18,9 @@ BROADCAST_BYTES = 1 << 20
 class PythonFunctions:
     """Makes functions for the JVM that differ from each other in what is pickled, and little else.
 
-    The environment, the interpreter and the accumulator are those of the context, and broadcasts
-    are those of the job graph, the same in every batch: they are put together once, with a dozen
-    calls into the JVM, and copied there.
+    The environment and the interpreter are those of the context, and broadcasts are those of the
+    job graph, the same in every batch: they are put together once, with a dozen calls into the JVM,
+    and copied there. Accumulators are sent back only where the user has made one.
 
     Parameters
     ----------
@@ -44,7 +45,9 @@ class PythonFunctions:
 
     def _like(self, broadcasts: Iterable[Any]) -> Any:
         needed = {id(broadcast): broadcast for broadcast in broadcasts}
-        key = tuple(sorted(needed))
+        # Spark's scheduler waits for an answer of this process for each task that has one.
+        counting = bool(_accumulatorRegistry)
+        key = (counting, *sorted(needed))
         found = self._made.get(key)
         if found is None or found[1] != needed:
             sc = self._sc
@@ -55,7 +58,7 @@ class PythonFunctions:
                 sc.pythonExec,
                 sc.pythonVer,
                 [broadcast._jbroadcast for broadcast in needed.values()],
-                sc._javaAccumulator,
+                sc._javaAccumulator if counting else None,
             )
             # The broadcasts are kept, so that none of them is collected and its id used again.
             self._made = {key: (made, needed)}

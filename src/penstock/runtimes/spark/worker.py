@@ -11,14 +11,18 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.engine.batch import BatchSpec
-from penstock.engine.errors import TaskTimedOut
+from penstock.engine.errors import TaskTimedOut, UserCode
 from penstock.engine.job_graph import JobGraph
 from penstock.engine.task.task import run_partition
+from penstock.runtimes.spark.file_rows import FileRows
 
 #: Job graphs that a worker process keeps: those of pipelines that run together.
 MOST_GRAPHS = 8
@@ -68,15 +72,28 @@ class BatchTask:
     layer: int
     folder: Path
     limit_s: float
+    files: FileRows | None = None
 
     def __call__(self, partition: int, arrived: Iterator[bytes]) -> Iterator[bytes]:
         """Run one partition."""
         freeze()
         graph = self.graph.value
         with time_limit(self.limit_s):
+            rows = self._rows(graph, self.files, partition) if self.files is not None else ()
             yield from as_pairs(
-                run_partition(graph, self.spec, self.layer, partition, arrived, folder=self.folder)
+                run_partition(
+                    graph, self.spec, self.layer, partition, arrived, rows, folder=self.folder
+                )
             )
+
+    def _rows(
+        self, graph: JobGraph, files: FileRows, partition: int
+    ) -> Iterator[tuple[str, pa.Table]]:
+        """Read rows of files; a file that cannot be read is a failure of its source."""
+        vertex, instance = self.spec.instance_at(self.layer, partition)
+        head = graph.by_name[vertex].head
+        read = partial(files.of, head, instance)
+        yield from UserCode(instance, self.spec.batch_id).call(head, read)
 
 
 @dataclass(frozen=True, eq=False)
