@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.engine.driver.fingerprint import Fingerprint
+from penstock.engine.job_graph import JobGraph
 from penstock.model import InvalidValue, NotAllowed
 from penstock.pipeline import Memory
 
@@ -19,6 +22,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from penstock.runtimes.spark.plan_reader import pipeline_of
 from penstock.spark import PlanNotUnderstood, start
 
 ROWS, FILES = 300, 3
@@ -245,6 +249,74 @@ def test_what_is_not_understood_is_named(spark: SparkSession, stream: DataFrame,
     with pytest.raises(PlanNotUnderstood, match=said) as told:
         start(make(stream), spark, sink=Memory())
     assert "penstock.spark.attach" in str(told.value)
+
+
+def fingerprint(frame: DataFrame, mode: str = "update") -> Fingerprint:
+    return Fingerprint.of(JobGraph.of(pipeline_of(frame, Memory(), mode)))
+
+
+def kept(frame: DataFrame, mode: str = "update") -> dict[str, tuple[object, object]]:
+    """Return what a checkpoint says of the state of a query: its key, and what it means."""
+    stateful = fingerprint(frame, mode).stateful
+    return {name: (one["key"], one["state"]) for name, one in stateful.items()}
+
+
+def test_a_checkpoint_belongs_to_the_query_that_wrote_it(stream: DataFrame) -> None:
+    """State has no names of Spark's own: another key or aggregate must not go on with it."""
+    keyed = stream.groupBy("k")
+    before = kept(keyed.agg(sf.sum("v"), sf.max("x")))
+    assert kept(keyed.agg(sf.sum("v").alias("s"), sf.max("x")).where("s > 3")) == before
+    assert kept(keyed.agg(sf.sum("v"), sf.max("x")).select("max(x)", "k")) == before
+    for other in (
+        keyed.agg(sf.sum("x"), sf.max("x")),
+        keyed.agg(sf.sum("v"), sf.max("v")),
+        keyed.agg(sf.sum("v")),
+        keyed.agg(sf.expr("sum(v) filter (where v > 1)"), sf.max("x")),
+        stream.groupBy("v").agg(sf.sum("v"), sf.max("x")),
+        stream.groupBy(sf.upper("k").alias("k")).agg(sf.sum("v"), sf.max("x")),
+    ):
+        assert kept(other) != before
+    firsts = kept(stream.dropDuplicates(["k"]), "append")
+    assert kept(stream.select("v", "k").dropDuplicates(["k"]), "append") == firsts
+    assert kept(stream.dropDuplicates(["v"]), "append") != firsts
+
+
+def test_a_column_may_be_called_as_an_attribute_of_a_source(stream: DataFrame) -> None:
+    named = stream.select(sf.col("v").alias("identity"))
+    assert fingerprint(named).sources == {"rows": "DataFrame"}
+
+
+def test_aggregates_in_another_order_keep_their_state(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    files = sorted(folder.glob("*.parquet"))
+    found: dict[str, dict[str, object]] = {}
+    for columns, names in ((["v", "t"], ["0", "1"]), (["t", "v"], ["2"])):
+        for file in files:
+            if file.stem in names:
+                shutil.copy2(file, tmp_path / "in")
+        rows = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+        query = rows.parquet(str(tmp_path / "in")).groupBy("k").agg(*map(sf.max, columns))
+        sink = Memory()
+        with start(
+            query,
+            spark,
+            "even",
+            sink=sink,
+            available_now=True,
+            control=None,
+            checkpoint=tmp_path / "checkpoint",
+        ) as run:
+            run.await_termination(120)
+        found |= {row["k"]: row for row in sink.table().to_pylist()}
+    wanted = pa.concat_tables(map(pq.read_table, files)).group_by("k")
+    for row in wanted.aggregate([("v", "max"), ("t", "max")]).to_pylist():
+        assert found[row["k"]] == {
+            "k": row["k"],
+            "max(v)": row["v_max"],
+            "max(t)": row["t_max"],
+        }
 
 
 def test_no_end_to_emit_at(spark: SparkSession, stream: DataFrame) -> None:

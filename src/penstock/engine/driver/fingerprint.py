@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from penstock.common.errors import PenstockError
 from penstock.common.near_miss import near_miss
-from penstock.engine.job_graph import JobGraph
+from penstock.engine.job_graph import JobGraph, is_source
 from penstock.pipeline.keyed.reduce import WorkThenReduce
 
 #: Fields of a step with state that may change: its state means the same.
@@ -64,7 +64,9 @@ class Fingerprint:
             step = job_graph.pipeline[vertex.head]
             if step.source is not None:
                 kind = type(step.source).__name__
-                sources[step.name] = getattr(step.source, "identity", kind)
+                # A DataFrame has its columns as attributes, whatever they are called.
+                ours = is_source(step.source)
+                sources[step.name] = getattr(step.source, "identity", kind) if ours else kind
             if step.keyed is not None:
                 stateful[step.name] = {
                     "vertex": vertex.name,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -98,6 +98,7 @@ class _Reading:
 
     frame: DataFrame
     mode: str
+    names: dict[str, Any] = field(default_factory=dict)
 
     def pipeline(self) -> Pipeline:
         """Find the node with state, and put steps together around it."""
@@ -143,13 +144,25 @@ class _Reading:
             _companion(self.frame.sparkSession, "ExpressionUtils").column(expression)
         )
 
+    def _named(self, what: str, expression: Any) -> str:
+        """Name a column by the text of its expression: a checkpoint is of the query that wrote it.
+
+        An aggregate that stands elsewhere in the query keeps its state; another one is refused.
+        """
+        name = f"{what} {expression.sql()}"
+        while True:
+            known = self.names.setdefault(name, expression)
+            if known is expression or known.semanticEquals(expression):
+                return name
+            name += "'"
+
     def _aggregate(self, node: Any) -> tuple[Pipeline, Results]:
         grouping = listed(node.groupingExpressions())
         check_equality("Aggregate", grouping)
         below, window, at = self._window(node, grouping)
         keys = {
-            f"k{n}": expression
-            for n, expression in enumerate(grouping)
+            self._named("by", expression): expression
+            for expression in grouping
             if window is None or not expression.semanticEquals(at)
         }
         columns = {name: self._column(expression) for name, expression in keys.items()}
@@ -171,7 +184,7 @@ class _Reading:
             elif at is not None and at.semanticEquals(inner):
                 made.append(Made(id_of(entry), entry.name(), "window"))
             elif kind_of(inner) == "AggregateExpression":
-                name = f"a{len(reduce)}"
+                name = self._named("of", inner)
                 reduce[name], wanted = self._reducer(inner, name, entry.name())
                 columns |= wanted
                 made.append(Made(id_of(entry), entry.name(), name))
@@ -180,6 +193,8 @@ class _Reading:
                 raise PlanNotUnderstood("Aggregate", why)
         if not reduce:
             reduce["n"] = F.count()
+        # In one order, whatever the query's: so the state goes on when columns change places.
+        reduce = dict(sorted(reduce.items()))
         begun = self._source(below, columns)
         stepped = begun.aggregate("aggregate", by=list(keys) or ["k"], reduce=reduce, window=window)
         return stepped, Results(tuple(made))
@@ -232,32 +247,33 @@ class _Reading:
         if delay_s is None:
             raise PlanNotUnderstood("Aggregate", "its window has no watermark; use withWatermark")
         made = window_expression(below, at)
+        time = self._named("at", _only(at_references(below, at)))
         if SESSION in at.metadata().json():
-            return below, self._session(made, delay_s), at
+            return below, self._session(made, time, delay_s), at
         text = made.sql().removesuffix(f" AS {at.name()}")
         slide, size, begin = (pattern.search(text) for pattern in (_SLIDE, _SIZE, _START))
         if not (slide and size) or (begin and int(begin[1])):
             raise PlanNotUnderstood("Aggregate", "its window has a start of its own")
         sizes = int(size[1]), int(slide[1])
         lateness_us = round(delay_s * 1e6)
-        return below, Window("t", *sizes, lateness_us, emit=MODES[self.mode]), at
+        return below, Window(time, *sizes, lateness_us, emit=MODES[self.mode]), at
 
-    def _session(self, made: Any, delay_s: float) -> Session:
+    def _session(self, made: Any, time: str, delay_s: float) -> Session:
         gap = _GAP.search(made.toString())
         if gap is None:
             raise PlanNotUnderstood("Aggregate", "its session has a gap that is no fixed time")
         if self.mode != "append":
             raise PlanNotUnderstood("Aggregate", "sessions are emitted when they close: append")
-        return session("t", float(gap[1]) * _SECONDS[gap[2]], lateness=delay_s)
+        return session(time, float(gap[1]) * _SECONDS[gap[2]], lateness=delay_s)
 
     def _deduplicate(self, node: Any, *, within: bool) -> tuple[Pipeline, Results]:
         """Keep the first row of each key; its time bounds the state, as in Spark."""
         output = listed(node.child().output())
         keys = {id_of(key) for key in listed(node.keys())}
         check_equality(node.nodeName(), listed(node.keys()))
-        names = {id_of(e): f"{'k' if id_of(e) in keys else 'v'}{n}" for n, e in enumerate(output)}
+        names = {id_of(e): self._named("by" if id_of(e) in keys else "of", e) for e in output}
         begun = self._source(node.child(), {names[id_of(e)]: self._column(e) for e in output})
-        by = [name for name in names.values() if name.startswith("k")]
+        by = [names[number] for number in names if number in keys]
         bound: dict[str, Any] = {}
         for e in output:
             delay_s = delay_of(e)
