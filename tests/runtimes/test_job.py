@@ -48,7 +48,7 @@ def test_results_come_whole_and_tasks_are_told_of(spark: SparkSession, tmp_path:
     # Small ones come with the answer of the call, large ones through a port.
     for sizes in ((), (0,), (3, 0, 70), (0, AT_ONCE_BYTES, 5)):
         wanted = [bytes([n]) * size for n, size in enumerate(sizes)]
-        assert backend.job("sizes", [Stage((here, here), body, (wanted, ()))]) == wanted
+        assert backend.job("sizes", [Stage((here, here), body, (tuple(wanted), ()))]) == wanted
         told = jvm_of(spark.sparkContext).tasks(backend.moving)
         assert sorted((fact.partition, fact.status, fact.executor) for fact in told) == [
             (0, "SUCCESS", here),
