@@ -99,8 +99,11 @@ types: setup  ## Check types, with Python 3.11 or newer
 # Tests that start clusters wait more than they work, so that three of them do not crowd two cores.
 WORKERS ?= 3
 
+# Clusters, brokers and browsers share the machine: what fails among them is told, and run once more on its own.
 unit: setup java chromium  ## Run the tests, those in docstrings and documents included
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile || { test $$? -eq 1 && \
+	  echo "What failed above is run once more, one test after the other:" && \
+	  $(BIN)/pytest --last-failed --last-failed-no-failures=none; }
 
 coverage: setup java  ## Run the tests one after the other, and show what they do not reach
 	$(BIN)/pytest --cov --cov-report=term
