@@ -56,7 +56,7 @@ def opened(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
         yield page
     finally:
         context.close()
-    assert not trouble
+    assert not trouble, trouble
     assert hosts <= {urlsplit(url).netloc, ""}, "a request left the machine"
 
 

@@ -53,7 +53,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     store = tmp_path_factory.mktemp("shop") / "metrics.sqlite"
     command = [sys.executable, str(ROOT / "examples" / "shop.py"), "--seconds", str(SECONDS)]
     process = subprocess.Popen(
-        [*command, "--store", str(store), "--page", "127.0.0.1:0", "--keep-page", "20"],
+        [*command, "--store", str(store), "--page", "127.0.0.1:0", "--keep-page", str(PATIENCE_S)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
