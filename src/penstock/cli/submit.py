@@ -157,7 +157,13 @@ def _place(report: Path, query: Any, used: Collection[Path]) -> Path:
 
 
 def _finish(board: Board, sessions: list[Any], store: str, report: Path, as_json: bool) -> None:
-    """Write a report for every query that ran a batch; the first has the name asked for."""
+    """Write a report for every query that ran a batch; the first has the name asked for.
+
+    Say why queries were left alone.
+    """
+    left_alone = [reason for session in sessions for reason in session.events]
+    for reason in left_alone:
+        say(reason)
     summaries: list[dict[str, Any]] = []
     places: list[Path] = []
     queries = [q for session in sessions for q in session.runs if q.batches]
@@ -172,6 +178,6 @@ def _finish(board: Board, sessions: list[Any], store: str, report: Path, as_json
         if not as_json:
             board.summary(summary, place)
     if as_json:
-        typer.echo(json.dumps({"queries": summaries}))
+        typer.echo(json.dumps({"queries": summaries, "left_alone": left_alone}))
     elif not queries:
         say("penstock: the script ran no batch of a streaming query that could be attached")
